@@ -144,18 +144,18 @@ def slow_down(step: Step, save: Save, *, saves: int, plain_steps: int) -> tuple[
     """(slow-down of the steps while the state is written in percent, seconds of writing), medians over ``saves``."""
     for _ in range(3):
         step()
-    whole = save()  # allocates memory that later saves reuse
-    while not whole():
+    written = save()  # allocates memory that later saves reuse
+    while not written():
         step()
     percents, seconds = [], []
     for _ in range(saves):
         plain = statistics.median(timed(step) for _ in range(plain_steps))
         begin, steps = perf_counter(), 0
-        whole = save()
+        written = save()
         while True:
             step()
             steps += 1
-            if whole():
+            if written():
                 break
         spent = perf_counter() - begin
         percents.append(100 * (spent / (steps * plain) - 1))
@@ -171,7 +171,7 @@ def main() -> None:
     options = parser.parse_args()
     clean_up_when_told()
     torch.set_num_threads(1)
-    found = {}
+    percents = {}
     for name, contender in CONTENDERS.items():
         with (
             tempfile.TemporaryDirectory(
@@ -182,11 +182,11 @@ def main() -> None:
             percent, seconds = slow_down(
                 step, save, saves=1 if options.quick else 5, plain_steps=3 if options.quick else 8
             )
-        found[name] = percent
+        percents[name] = percent
         print(
             f"{name:12} steps are {percent:6.1f} % slower while 400 MB are written, for {seconds:.2f} s", flush=True
         )
-    mine, peers = found.pop("ours"), found
+    mine, peers = percents.pop("ours"), percents
     ratio = min(peers.values()) / max(mine, 0.1)
     row = Row("checkpoint of 400 MB while training: slow-down of the steps", "%", mine, peers, ratio)
     if options.json:

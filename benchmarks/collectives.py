@@ -108,7 +108,7 @@ def ours(rank: int, size: int) -> Contender:
         if case.what == "limit":
             own, other = np.zeros_like(x), np.zeros_like(x)
             calls = (lambda: communicator.all_reduce(x, out=x), lambda: np.copyto(other, own), lambda: _update(own))
-            return [(given, given, call) for given, call in zip((x, own, own), calls, strict=True)]
+            return [(tensor, tensor, call) for tensor, call in zip((x, own, own), calls, strict=True)]
         shape = (size, case.count // size)
         out = np.zeros((1, *shape), case.dtype) if case.what == "all-gather" else communicator.shared(shape)
         if case.what == "all-gather shared":
@@ -178,12 +178,12 @@ def launchers() -> dict[str, tuple[Path, dict[str, str]]]:
         {"MPI4PY_LIBMPI": str(open_prefix / "lib/libmpi.so.40"), "OMPI_MCA_btl": "^ofi", "OMPI_MCA_mtl": "^ofi"}
         | AS_ROOT,
     )
-    found = {"ours": mpich, "mpich": mpich}
+    contenders = {"ours": mpich, "mpich": mpich}
     if open_mpi[0].exists():
-        found["openmpi"] = open_mpi
+        contenders["openmpi"] = open_mpi
     if importlib.util.find_spec("torch"):
-        found["gloo"] = mpich
-    return found
+        contenders["gloo"] = mpich
+    return contenders
 
 
 # ------------------------------------------------------------------------------------------- inside the ranks
@@ -399,9 +399,9 @@ def main() -> None:
         with teams(processes) as contenders:
             for row in measurements(processes, contenders, options.quick, options.only, rounds, options.sizes):
                 rows.append(row)
-                found = row["peers"]
-                peers = "".join(f"{found[name]:>18.1f}" if name in found else " " * 18 for name in names)
-                peers += "".join(f"   {name} {found[name]:.1f}" for name in found if name not in names)
+                by_name = row["peers"]
+                peers = "".join(f"{by_name[name]:>18.1f}" if name in by_name else " " * 18 for name in names)
+                peers += "".join(f"   {name} {by_name[name]:.1f}" for name in by_name if name not in names)
                 print(f"{row['case']:<42}{row['ours']:>10.1f}{peers}{row['ratio']:>8.2f}", flush=True)
                 if options.json:  # immediately: a long run may be interrupted
                     options.json.write_text(json.dumps(rows, indent=1))

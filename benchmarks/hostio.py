@@ -170,8 +170,8 @@ def per_batch(case: str, data: np.ndarray, processes: bool, rounds: int, seconds
         "ours": lambda: Feed(data, micro_batch=1, epochs=None, workers=WORKERS, processes=processes),
         "DataLoader": lambda: loader(Samples(data), 1),
     }
-    found = row(case, "us", rounds_of(contenders, rounds=rounds, seconds=seconds), "ours", 1)
-    return Row(case, "us", 1e6 / found.ours, {name: 1e6 / value for name, value in found.peers.items()}, found.ratio)
+    rates = row(case, "us", rounds_of(contenders, rounds=rounds, seconds=seconds), "ours", 1)
+    return Row(case, "us", 1e6 / rates.ours, {name: 1e6 / value for name, value in rates.peers.items()}, rates.ratio)
 
 
 CASES: dict[str, Callable[..., list[Row]]] = {
@@ -197,9 +197,9 @@ def main() -> None:
         return
     rows: list[Row] = []
     for case in options.cases:
-        found = CASES[case](rounds=2 if options.quick else 5, seconds=0.4 if options.quick else 1.5)
-        rows += found
-        print(*found, sep="\n", flush=True)
+        results = CASES[case](rounds=2 if options.quick else 5, seconds=0.4 if options.quick else 1.5)
+        rows += results
+        print(*results, sep="\n", flush=True)
         if options.json:
             options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
 

@@ -113,8 +113,8 @@ def main() -> None:
     contenders = [name for name in launchers() if name not in ["ours", *options.without]]
     names = [variant for name in contenders for variant in VARIANTS.get(name, [name])]
     print(f"{'case':<50}{'ours':>10}" + "".join(f"{name:>18}" for name in names) + f"{'ratio':>8}{'MPICH':>8}")
-    asked = (options.hosts, options.processes)
-    places = [place for place in PLACES if all(given in (0, own) for given, own in zip(asked, place, strict=True))]
+    wanted = (options.hosts, options.processes)
+    places = [place for place in PLACES if all(want in (0, own) for want, own in zip(wanted, place, strict=True))]
     for count, per_host in places[:1] if options.quick else places:
         with teams(count, per_host, options.without) as running:
             for row in measurements(count, per_host, running, options):

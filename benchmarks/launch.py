@@ -131,9 +131,9 @@ def show(rows: list[Row]) -> None:
             peer = f"{name} {value:.1f}"
             added = row.ours - value
             limit = f"{row.allowed:9.0f}" if name == "mpirun" else " " * 9
-            each = f"{added / row.instances:7.1f}"
+            share = f"{added / row.instances:7.1f}"
             print(
-                f"{row.case:34} {row.ours:9.1f} {peer:>20} {row.ratio:7.2f} {added:9.1f} {each} {limit}  {row.unit}"
+                f"{row.case:34} {row.ours:9.1f} {peer:>20} {row.ratio:7.2f} {added:9.1f} {share} {limit}  {row.unit}"
             )
 
 

@@ -106,8 +106,8 @@ def states(way: str, quick: bool) -> dict[str, float]:
     variables = session.executable.graph.with_role(Role.STATE)
     held = sum(resident(session.engine.view(tensor.id)) for tensor in variables)
     session.close()
-    found = {"plan": sum(tensor.nbytes for tensor in variables), "measured": held}
-    return found if popdist_py.getInstanceIndex() == 0 else {}
+    sizes = {"plan": sum(tensor.nbytes for tensor in variables), "measured": held}
+    return sizes if popdist_py.getInstanceIndex() == 0 else {}
 
 
 def told(case: str, way: str, *, quick: bool, launcher: tuple[str, ...] = ()) -> dict[str, float]:
@@ -117,8 +117,8 @@ def told(case: str, way: str, *, quick: bool, launcher: tuple[str, ...] = ()) ->
     if done.returncode:
         raise SystemExit(done.stderr)
     line = next(line for line in done.stdout.splitlines() if '"plan"' in line)
-    found: dict[str, float] = json.loads(line[line.index("{") :])
-    return found
+    sizes: dict[str, float] = json.loads(line[line.index("{") :])
+    return sizes
 
 
 def rows(quick: bool) -> list[Row]:
@@ -128,14 +128,14 @@ def rows(quick: bool) -> list[Row]:
         ("activations of 12 layers, off chip", "activations", "activations off chip", (), 40.0),
         ("optimiser states per process, shared by 4 replicas", "states", "states shared", job, 27.0),
     ]
-    made = []
+    table = []
     for name, case, way, launcher, wanted in cases:
-        plain, other = (told(case, each, quick=quick, launcher=launcher) for each in ("plain", way))
+        plain, other = (told(case, variant, quick=quick, launcher=launcher) for variant in ("plain", way))
         for kind in ("plan", "measured"):
             ours = 100 * other[kind] / plain[kind]
-            made.append(Row(f"{name}, {kind}", "%", ours, {"wanted": wanted}, wanted / ours))
-            print(f"{made[-1].case:64} {other[kind] / 1e6:8.1f} of {plain[kind] / 1e6:8.1f} MB  {ours:5.1f} %")
-    return made
+            table.append(Row(f"{name}, {kind}", "%", ours, {"wanted": wanted}, wanted / ours))
+            print(f"{table[-1].case:64} {other[kind] / 1e6:8.1f} of {plain[kind] / 1e6:8.1f} MB  {ours:5.1f} %")
+    return table
 
 
 def main() -> None:
@@ -146,14 +146,14 @@ def main() -> None:
     options = parser.parse_args()
     if options.case:
         case, way = options.case
-        found = {"activations": activations, "states": states}[case](way, options.quick)
-        if found:
-            print(json.dumps(found), flush=True)
+        sizes = {"activations": activations, "states": states}[case](way, options.quick)
+        if sizes:
+            print(json.dumps(sizes), flush=True)
         return
     clean_up_when_told()
-    made = rows(options.quick)
+    table = rows(options.quick)
     if options.json:
-        options.json.write_text(json.dumps([asdict(row) for row in made], indent=1))
+        options.json.write_text(json.dumps([asdict(row) for row in table], indent=1))
 
 
 if __name__ == "__main__":

@@ -240,10 +240,10 @@ def alone(
             failed[name] = reason(error)
     expected = [np.array(step()) for name, step in steps.items() if name == "eager"]
     if expected:
-        found = np.array(mine())
+        actual = np.array(mine())
         if kind == "training":  # the eager step above was its second
-            found = np.array(mine())
-        worst = np.abs(found - expected[0]).max() / np.abs(expected[0]).max()
+            actual = np.array(mine())
+        worst = np.abs(actual - expected[0]).max() / np.abs(expected[0]).max()
         if not worst < tolerance:
             raise SystemExit(
                 f"models.py: {case}, {kind}: results differ from PyTorch's by {worst:.2g} of the largest"
@@ -269,8 +269,8 @@ def measured(case: str, kinds: Sequence[str], peers: Sequence[str], *, rounds: i
     rows: list[Row] = []
     for kind, mine, table in (("training", our_training, TRAINING), ("inference", our_inference, INFERENCE)):
         if kind in kinds:
-            asked = {name: make for name, make in table.items() if name in peers}
-            rows.append(alone(case, kind, mine(case), asked, rounds=rounds, seconds=seconds))
+            makers = {name: make for name, make in table.items() if name in peers}
+            rows.append(alone(case, kind, mine(case), makers, rounds=rounds, seconds=seconds))
             print(rows[-1], flush=True)
     if "together" in kinds:
         rows.append(together(case, peer="ddp" in peers, rounds=rounds, seconds=2 * seconds))
@@ -300,9 +300,9 @@ def main() -> None:
     rows: list[Row] = []
     peers = args.peers if args.peers is not None else [p for p in PEERS if not args.quick or p != "compile"]
     for case in args.cases or (QUICK if args.quick else CASES):
-        asked = [kind for kind in args.kinds if kind != "together" or not args.quick or case == QUICK_TOGETHER]
-        found = measured(case, asked, peers, rounds=args.rounds or (2 if args.quick else 5), seconds=seconds)
-        rows += found
+        chosen = [kind for kind in args.kinds if kind != "together" or not args.quick or case == QUICK_TOGETHER]
+        results = measured(case, chosen, peers, rounds=args.rounds or (2 if args.quick else 5), seconds=seconds)
+        rows += results
         write_rows(args.json, rows)
 
 

@@ -65,29 +65,29 @@ def outputs(name: str, case: str, seconds: float, where: Hosts, *variables: str)
     Raise SystemExit if one of ours fails, and RuntimeError if one of the peer does.
     """
     network = {"POPRUN_PY_SSH": str(where.ssh), "UCX_TLS": "tcp,self", "OMP_NUM_THREADS": "1"}
-    found, pipes = "", {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    text, pipes = "", {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with ExitStack() as started:
         running = []
         for command in commands(name, case, seconds, where, *variables):
-            one = subprocess.Popen(command, text=True, env=os.environ | network, **pipes)  # type: ignore[call-overload]
-            started.callback(terminate, one)
-            running.append(one)
-        for one in running:
-            out, err = one.communicate(timeout=240)
-            if one.returncode:
+            process = subprocess.Popen(command, text=True, env=os.environ | network, **pipes)  # type: ignore[call-overload]
+            started.callback(terminate, process)
+            running.append(process)
+        for process in running:
+            out, err = process.communicate(timeout=240)
+            if process.returncode:
                 if name == DDP:
-                    raise RuntimeError(last_words(one.returncode, err))
+                    raise RuntimeError(last_words(process.returncode, err))
                 raise SystemExit(f"overlap.py: {name}, {case} failed:\n{out}{err}")
-            found += out
-    return found
+            text += out
+    return text
 
 
 def slower_ms(name: str, case: str, seconds: float, where: Hosts) -> float:
     """The median milliseconds of a step of the slower process."""
-    found = medians_of(outputs(name, case, seconds, where))
-    if len(found) != 2:
-        raise RuntimeError(f"{name}, {case}: {len(found)} of 2 processes have measured")
-    return max(found)
+    medians = medians_of(outputs(name, case, seconds, where))
+    if len(medians) != 2:
+        raise RuntimeError(f"{name}, {case}: {len(medians)} of 2 processes have measured")
+    return max(medians)
 
 
 def share_before_the_end(case: str, seconds: float, where: Hosts, folder: Path) -> float:
@@ -121,7 +121,7 @@ def measured(cases: Sequence[str], rates: Sequence[str], *, rounds: int, seconds
             for case in cases:
                 contenders = {name: partial(slower_ms, name, case, seconds, where) for name in (EARLY, LATE, DDP)}
                 times, failed = measured_in_turns(contenders, [EARLY, LATE], rounds)
-                label = f"{case}, 2 hosts, {re.sub('([mg])bit', lambda found: f' {found[1].upper()}bit/s', rate)}"
+                label = f"{case}, 2 hosts, {re.sub('([mg])bit', lambda match: f' {match[1].upper()}bit/s', rate)}"
                 yield row_of_times(f"{label}, early or after the backward pass", times, EARLY, LATE)
                 yield row_of_times(f"{label}, training", times, EARLY, DDP, failed=failed)
                 with tempfile.TemporaryDirectory() as folder:

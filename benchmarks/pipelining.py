@@ -108,10 +108,10 @@ def against_instances(rounds: int, seconds: float) -> Row:
         if kind == "pipelined":
             command += ["--ipus-per-replica", "2"]
         done = finished([*command, *program], timeout=120)
-        found = medians_of(done.stdout)
-        if done.returncode or len(found) != instances:
+        medians = medians_of(done.stdout)
+        if done.returncode or len(medians) != instances:
             raise SystemExit(f"pipelining.py: {kind} failed:\n{done.stdout}{done.stderr}")
-        return max(found)
+        return max(medians)
 
     contenders = {
         "pipelined": lambda: launched("pipelined", 1),

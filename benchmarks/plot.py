@@ -44,30 +44,30 @@ Series = dict[str, list[tuple[int, float]]]
 
 def series(rows: list[dict[str, Any]]) -> dict[tuple[str, str, int], Series]:
     """(collective, dtype, processes) -> contender -> [(bytes, microseconds), ...]."""
-    found: dict[tuple[str, str, int], Series] = {}
+    by_case: dict[tuple[str, str, int], Series] = {}
     for row in rows:
         match = _CASE.fullmatch(row["case"])
         if match is None:
             raise SystemExit(f"{row['case']!r} is no case of benchmarks/collectives.py; give a file that it wrote")
         nbytes = int(match["size"]) << {"KiB": 10, "MiB": 20}[match["unit"]]
-        lines = found.setdefault((match["what"], match["dtype"], int(match["processes"])), {})
+        lines = by_case.setdefault((match["what"], match["dtype"], int(match["processes"])), {})
         for name, microseconds in {"ours": row["ours"], **row["peers"]}.items():
             lines.setdefault(name, []).append((nbytes, microseconds))
-    return found
+    return by_case
 
 
-def draw(found: dict[tuple[str, str, int], Series]) -> plt.Figure:
+def draw(by_case: dict[tuple[str, str, int], Series]) -> plt.Figure:
     """A grid of pictures with logarithmic axes."""
-    counts = sorted({processes for _, _, processes in found})
-    columns = [column for column in _COLUMNS if any((*column, processes) in found for processes in counts)]
+    counts = sorted({processes for _, _, processes in by_case})
+    columns = [column for column in _COLUMNS if any((*column, processes) in by_case for processes in counts)]
     size = (3.4 * len(columns), 2.9 * len(counts))
     figure, grid = plt.subplots(len(counts), len(columns), figsize=size, squeeze=False, layout="constrained")
     for row, processes in zip(grid, counts, strict=True):
         for axes, (what, dtype) in zip(row, columns, strict=True):
-            if (what, dtype, processes) not in found:
+            if (what, dtype, processes) not in by_case:
                 axes.set_axis_off()
                 continue
-            for name, points in found.get((what, dtype, processes), {}).items():
+            for name, points in by_case.get((what, dtype, processes), {}).items():
                 color, style = _STYLES[name]
                 width = 2.0 if name == "ours" else 1.0
                 axes.loglog(*zip(*points, strict=True), style, color=color, label=name, lw=width, ms=3)

@@ -121,32 +121,32 @@ def module(case: str) -> nn.Module:
     return CASES[case][0]()
 
 
-def optimiser(one: nn.Module) -> Any:
-    return torch.optim.SGD(one.parameters(), 1e-3, momentum=0.9)
+def optimiser(net: nn.Module) -> Any:
+    return torch.optim.SGD(net.parameters(), 1e-3, momentum=0.9)
 
 
 def ours(case: str, *, parallel: bool = False) -> Step:
-    one, seed, options = module(case), 0, poptorch.Options()
+    net, seed, options = module(case), 0, poptorch.Options()
     if parallel:
         from ipu_emu.poptorch.popdist_options import Options
 
         popdist_py.init()
         options, seed = Options(), popdist_py.getInstanceIndex()
-    model = poptorch.trainingModel(one, options, optimiser(one))
+    model = poptorch.trainingModel(net, options, optimiser(net))
     data = batch(case, seed)
     return lambda: float(model(*data))
 
 
 def eager(case: str, *, compiled: bool = False, parallel: bool = False) -> Step:
-    one, seed = module(case), 0
-    net: Any = one
+    plain, seed = module(case), 0
+    net: Any = plain
     if parallel:
         torch.distributed.init_process_group("gloo")
-        net, seed = nn.parallel.DistributedDataParallel(one), torch.distributed.get_rank()
-    updates = optimiser(one)
+        net, seed = nn.parallel.DistributedDataParallel(plain), torch.distributed.get_rank()
+    updates = optimiser(plain)
     data = batch(case, seed)
     if compiled:
-        net = compiled_anew(one)
+        net = compiled_anew(plain)
 
     def step() -> float:
         updates.zero_grad()
@@ -215,14 +215,14 @@ def main() -> None:
     clean_up_when_told()
     compiles, rows = can_compile(), []
     for case in args.cases:
-        whole = not args.quick or case == args.cases[0]  # compiling and starting processes take longest
-        found = alone(case, rounds=3 if args.quick else 9, seconds=seconds, compiles=compiles and whole)
-        if whole:
-            found += together(case, rounds=1 if args.quick else 5, seconds=2 * seconds)
-        for line in found:
+        complete = not args.quick or case == args.cases[0]  # compiling and starting processes take longest
+        results = alone(case, rounds=3 if args.quick else 9, seconds=seconds, compiles=compiles and complete)
+        if complete:
+            results += together(case, rounds=1 if args.quick else 5, seconds=2 * seconds)
+        for line in results:
             print(line, flush=True)
-        rows += found
-    ratios = [one.ratio for one in rows if one.peers]
+        rows += results
+    ratios = [row.ratio for row in rows if row.peers]
     if ratios:
         print(f"geometric mean {geometric_mean(ratios):.2f}, least {min(ratios):.2f}, of {len(ratios)} rows")
     write_rows(args.json, rows)

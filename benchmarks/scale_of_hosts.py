@@ -96,9 +96,9 @@ def started(count: int, rounds: int) -> Row:
 
 def correct(count: int) -> Row:
     command = [POPRUN, "--mpi", MPIRUN, "--num-instances", str(count), "--num-replicas", str(count)]
-    found = re.findall(r"CORRECT ([\d.]+)", finished_well([*command, sys.executable, "-c", PROGRAM], 300))
-    assert len(found) == count, f"{len(found)} of {count} instances have correct collectives"
-    worst = max(map(float, found))
+    megabytes = re.findall(r"CORRECT ([\d.]+)", finished_well([*command, sys.executable, "-c", PROGRAM], 300))
+    assert len(megabytes) == count, f"{len(megabytes)} of {count} instances have correct collectives"
+    worst = max(map(float, megabytes))
     return Row(f"{count} instances, collectives correct, memory of each", "MB", worst, {"limit": 120.0}, 120 / worst)
 
 

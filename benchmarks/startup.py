@@ -64,9 +64,9 @@ def memory(model: str) -> tuple[float, float]:
         session.run(popart.PyStepIO(data, session.initAnchorArrays()))
     plan = sum(session.executable.plan.sizes.values())
     # Not ru_maxrss, which is the parent's where that is larger.
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found
-    return int(found[1]) * 1024 / 1e6, plan / 1e6
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert match
+    return int(match[1]) * 1024 / 1e6, plan / 1e6
 
 
 def in_process(arguments: list[str], **variables: str) -> list[float]:
@@ -87,23 +87,23 @@ def write_model(name: str, path: str) -> None:
 
 
 def compile_rows(name: str, model: str, folder: str, rounds: int) -> list[Row]:
-    times: dict[str, list[list[float]]] = {kept: [] for kept in LIMITS}
+    times: dict[str, list[list[float]]] = {kind: [] for kind in LIMITS}
     for number in range(rounds):
-        kept = {
+        caches = {
             "IPU_EMU_KERNEL_CACHE": f"{folder}/kernels-{name}-{number}",
             "NUMBA_CACHE_DIR": f"{folder}/numba-{name}-{number}",
         }
-        times["cold"].append(in_process(["--compile", model], **kept))
-        times["kernels kept"].append(in_process(["--compile", model], **kept))
-        executables = kept | {"POPART_CACHE_DIR": f"{folder}/executables"}
+        times["cold"].append(in_process(["--compile", model], **caches))
+        times["kernels kept"].append(in_process(["--compile", model], **caches))
+        executables = caches | {"POPART_CACHE_DIR": f"{folder}/executables"}
         in_process(["--compile", model], **executables)
         times["executable kept"].append(in_process(["--compile", model], **executables))
-    found = []
-    for kept, both in times.items():
+    results = []
+    for kind, both in times.items():
         processor, ours = (statistics.median(values) for values in zip(*both, strict=True))
-        peers = {"limit": LIMITS[kept], "processor time": processor}
-        found.append(Row(f"compile {NETWORKS[name]}, {kept}", "s", ours, peers, LIMITS[kept] / ours))
-    return found
+        peers = {"limit": LIMITS[kind], "processor time": processor}
+        results.append(Row(f"compile {NETWORKS[name]}, {kind}", "s", ours, peers, LIMITS[kind] / ours))
+    return results
 
 
 def rows(rounds: int) -> Iterator[Row]:

@@ -77,13 +77,13 @@ MODELS = {
 
 def model_tables(rows: list[dict[str, Any]]) -> list[str]:
     """A table for each of ``MODELS``: milliseconds of each contender, and peer / ours in bold."""
-    found = []
+    result = []
     for end, heading in MODELS.items():
         lines = [row for row in rows if row["case"].endswith(end)]
         peers = list(dict.fromkeys(name for row in lines for name in [*row["peers"], *row.get("failed", [])]))
         if lines:
-            found.append(_model_table(heading, lines, peers))
-    return found
+            result.append(_model_table(heading, lines, peers))
+    return result
 
 
 def _model_table(heading: str, rows: list[dict[str, Any]], peers: list[str]) -> str:
@@ -139,18 +139,18 @@ def tables(rows: list[dict[str, Any]]) -> list[str]:
 def rows_in(file: Path) -> list[dict[str, Any]]:
     """The rows that a benchmark has written with --json."""
     try:
-        found: list[dict[str, Any]] = json.loads(file.read_text())
+        rows: list[dict[str, Any]] = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise SystemExit(
             f"tables.py: cannot read rows from {file}: {error}; write it with --json of a benchmark"
         ) from error
-    return found
+    return rows
 
 
 def with_tables(page: str, folder: Path = MEASUREMENTS) -> str:
     """``page`` with all of its tables made from the rows in ``folder``."""
     return _PLACE.sub(
-        lambda found: f"{found[1]}\n" + "\n".join(tables(rows_in(folder / found[2]))) + f"\n{found[3]}", page
+        lambda match: f"{match[1]}\n" + "\n".join(tables(rows_in(folder / match[2]))) + f"\n{match[3]}", page
     )
 
 

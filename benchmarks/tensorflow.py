@@ -52,9 +52,9 @@ LOOP_SECONDS = 0.15
 
 def on_cpu(loss: Loss, x: Any, y: Any, ending: ExitStack) -> Contender:
     """Steps of plain TensorFlow with one thread, until ``ending`` ends."""
-    one = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+    config = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
     with tf.Graph().as_default() as graph:
-        session = tf.Session(config=one, graph=graph)
+        session = tf.Session(config=config, graph=graph)
         ending.callback(session.close)
         train = tf.train.MomentumOptimizer(0.01, 0.9).minimize(loss(tf.constant(x), tf.constant(y)))
         session.run(tf.global_variables_initializer())
@@ -72,11 +72,11 @@ def on_ipu(
         infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors((x, y.astype(np.int32))).repeat())
         outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
         with ipu.scopes.ipu_scope("/device:IPU:0"):
-            made = ipu.ipu_compiler.compile(lambda: program(infeed, outfeed))
+            operation = ipu.ipu_compiler.compile(lambda: program(infeed, outfeed))
         stop = infeed.deleter
         ending.callback(lambda: session.run(stop))
         session.run([tf.global_variables_initializer(), infeed.initializer])
-    return lambda: session.run(made), steps
+    return lambda: session.run(operation), steps
 
 
 def looped(loss: Loss, x: Any, y: Any, ending: ExitStack, steps: int) -> Contender:
@@ -164,34 +164,34 @@ def row(name: str, peer: str, plain: float, own: float) -> dict[str, float]:
 
 def graph_rows(seconds: float) -> dict[str, dict[str, float]]:
     """The nets of graph mode in loops, and a pipeline."""
-    found = {}
+    rows = {}
     for name, (loss, x, y) in NETS.items():
         with ExitStack() as ending:
-            plain, one = on_cpu(loss, x, y, ending)
+            plain, count = on_cpu(loss, x, y, ending)
             plain()
             start = perf_counter()
             plain()
             steps = max(20, int(LOOP_SECONDS / (perf_counter() - start)))
-            pair = [(plain, one), looped(loss, x, y, ending, steps)]
-            found[name] = row(name, "TensorFlow", *per_second(pair, seconds))
+            pair = [(plain, count), looped(loss, x, y, ending, steps)]
+            rows[name] = row(name, "TensorFlow", *per_second(pair, seconds))
     with ExitStack() as ending:
         name = "two-stage pipeline"
-        found[name] = row(name, "TensorFlow", *per_second(list(pipelined(ending)), seconds))
-    return found
+        rows[name] = row(name, "TensorFlow", *per_second(list(pipelined(ending)), seconds))
+    return rows
 
 
 def keras_rows(seconds: float) -> dict[str, dict[str, float]]:
     """``fit`` of Keras models in one process, and in two instances."""
-    found = {}
+    rows = {}
     for name, (make, x) in keras_nets().items():
         configure(1)
         scope = ipu.ipu_strategy.IPUStrategy().scope()
         pair = [fitted(make, x, nullcontext()), fitted(make, x, scope)]
-        found[name] = row(name, "Keras", *per_second(pair, seconds))
+        rows[name] = row(name, "Keras", *per_second(pair, seconds))
     for name, both in two_instances(seconds).items():
         two = f"{name}, two instances"
-        found[two] = row(two, "Keras", found[name]["Keras"], both)
-    return found
+        rows[two] = row(two, "Keras", rows[name]["Keras"], both)
+    return rows
 
 
 def two_instances(seconds: float) -> dict[str, float]:
@@ -200,15 +200,15 @@ def two_instances(seconds: float) -> dict[str, float]:
     done = finished(
         [*launcher, sys.executable, __file__, "--instance", str(seconds)], timeout=300, env=dict(os.environ)
     )
-    found = [json.loads(line) for line in re.findall("{.*}", done.stdout)]
-    if done.returncode or len(found) != 2:
+    results = [json.loads(line) for line in re.findall("{.*}", done.stdout)]
+    if done.returncode or len(results) != 2:
         raise SystemExit(f"tensorflow.py: two instances failed:\n{done.stdout}{done.stderr}")
-    return {name: found[0][name] + found[1][name] for name in found[0]}
+    return {name: results[0][name] + results[1][name] for name in results[0]}
 
 
 def instance(seconds: float) -> None:
     """Print the steps per second of this instance of a job; all instances make as many steps."""
-    found = {}
+    best = {}
     for name, (make, x) in keras_nets().items():
         config = ipu.config.IPUConfig()
         set_ipu_config(config, ipus_per_replica=1)
@@ -224,8 +224,8 @@ def instance(seconds: float) -> None:
             for _ in range(calls):
                 call()
             rates.append(calls * steps / (perf_counter() - start))
-        found[name] = max(rates)
-    print(json.dumps(found), flush=True)
+        best[name] = max(rates)
+    print(json.dumps(best), flush=True)
 
 
 def resnet50_seconds() -> dict[str, float]:
@@ -234,12 +234,12 @@ def resnet50_seconds() -> dict[str, float]:
 
     from ipu_emu.tensorflow.run.compiling import compile_section
     from ipu_emu.tensorflow.run.program import Program
-    from ipu_emu.tensorflow.trace.function_trace import Trace
+    from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
 
     configure(1)
     with tf.Graph().as_default():
         x, y = tf.placeholder(tf.float32, [2, 224, 224, 3]), tf.placeholder(tf.int32, [2])
-        trace = Trace("resnet50")
+        trace = FunctionTrace("resnet50")
 
         def step(x: Any, y: Any) -> Any:
             logits = ResNet50(weights=None, classifier_activation=None)(x, training=True)
@@ -251,10 +251,10 @@ def resnet50_seconds() -> dict[str, float]:
         traced = perf_counter()
         program = Program(trace, [value], [update])
         imported = program.imported()
-        made = perf_counter()
-        for one in imported:
-            compile_section(one, program.share)
-        return {"trace": traced - start, "import": made - traced, "compile": perf_counter() - made}
+        ready = perf_counter()
+        for section in imported:
+            compile_section(section, program.share)
+        return {"trace": traced - start, "import": ready - traced, "compile": perf_counter() - ready}
 
 
 def infeed_share(seconds: float) -> float:

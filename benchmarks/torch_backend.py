@@ -59,14 +59,14 @@ def collectives(nbytes: int, dtype: torch.dtype, group: dist.ProcessGroup) -> It
     """Each collective on a tensor of ``nbytes`` in all, on tensors that PyTorch allocated."""
     ranks = group.size()
     count = nbytes // dtype.itemsize // ranks * ranks
-    whole, part = torch.ones(count, dtype=dtype), torch.ones(count // ranks, dtype=dtype)
+    full, part = torch.ones(count, dtype=dtype), torch.ones(count // ranks, dtype=dtype)
     other = torch.ones(count, dtype=dtype)
-    yield "all_reduce", lambda: dist.all_reduce(whole, group=group)
+    yield "all_reduce", lambda: dist.all_reduce(full, group=group)
     if dtype is torch.float32 or group.size() == 2:
-        yield "reduce_scatter", lambda: dist.reduce_scatter_single(part, whole, group=group)
-    yield "all_gather", lambda: dist.all_gather_single(whole, part, group=group)
-    yield "broadcast", lambda: dist.broadcast(whole, 0, group=group)
-    yield "all_to_all", lambda: dist.all_to_all_single(other, whole, group=group)
+        yield "reduce_scatter", lambda: dist.reduce_scatter_single(part, full, group=group)
+    yield "all_gather", lambda: dist.all_gather_single(full, part, group=group)
+    yield "broadcast", lambda: dist.broadcast(full, 0, group=group)
+    yield "all_to_all", lambda: dist.all_to_all_single(other, full, group=group)
 
 
 def copies(name: str, nbytes: int, dtype: torch.dtype, ranks: int) -> dict[str, Call]:
@@ -111,15 +111,15 @@ def summary(blocks: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def slowest(seconds: float) -> float:
-    found = torch.tensor([seconds], dtype=torch.float64)
-    dist.all_reduce(found, dist.ReduceOp.MAX)
-    return float(found.item())
+    tensor = torch.tensor([seconds], dtype=torch.float64)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    return float(tensor.item())
 
 
 def mean_of_ranks(value: float) -> float:
-    found = torch.tensor([value], dtype=torch.float64)
-    dist.all_reduce(found)
-    return float(found.item()) / dist.get_world_size()
+    tensor = torch.tensor([value], dtype=torch.float64)
+    dist.all_reduce(tensor)
+    return float(tensor.item()) / dist.get_world_size()
 
 
 def ddp_step(name: str, group: dist.ProcessGroup, hook: Callable[..., Any] | None = None) -> Call:
@@ -189,10 +189,10 @@ class Measurement:
     def _collectives(self) -> None:
         for dtype, sizes in self._sizes.items():
             for nbytes in sizes:
-                each = {backend: dict(collectives(nbytes, dtype, group)) for backend, group in self._groups.items()}
-                for name in each["gloo"]:
+                sets = {backend: dict(collectives(nbytes, dtype, group)) for backend, group in self._groups.items()}
+                for name in sets["gloo"]:
                     bare = copies(name, nbytes, dtype, self._ranks)
-                    calls = {**{backend: each[backend][name] for backend in BACKENDS}, **bare}
+                    calls = {**{backend: sets[backend][name] for backend in BACKENDS}, **bare}
                     timed = summary(in_turns(calls, self._least, self._rounds))
                     timed["copy"] = min(timed.pop(kind) for kind in bare)
                     self._add({"case": name, "dtype": str(dtype)[6:], "bytes": nbytes, **timed})
@@ -219,7 +219,7 @@ class Measurement:
         for name in PASSES:
             blocks = in_turns(passes(name, self._groups), 0, self._steps)
             parts = {backend: hidden_parts(name, backend, self._steps) for backend in BACKENDS}
-            hidden = {backend: mean_of_ranks(statistics.median(each)) for backend, each in parts.items()}
+            hidden = {backend: mean_of_ranks(statistics.median(shares)) for backend, shares in parts.items()}
             self._add({"case": name, **summary(blocks), "hidden": hidden})
 
 
@@ -277,8 +277,8 @@ def measured(row: dict[str, Any]) -> dict[str, Any]:
     if "hidden" in row:
         case += f" ({hidden(row)})"
     peers = {name: 1e3 * value for name, value in row.items() if _is_time(name) and name != "gcl"}
-    found = {"case": case, "unit": "ms", "ours": 1e3 * row["gcl"], "peers": peers, "ratio": row["ratio"]}
-    return {**found, "load": row["load"]} if "load" in row else found
+    result = {"case": case, "unit": "ms", "ours": 1e3 * row["gcl"], "peers": peers, "ratio": row["ratio"]}
+    return {**result, "load": row["load"]} if "load" in row else result
 
 
 def main() -> None:
@@ -295,8 +295,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             forks = multiprocessing.get_context("fork")
             mine, theirs = forks.Pipe(duplex=False)
-            given = [(rank, ranks, f"{folder}/store", options, theirs) for rank in range(ranks)]
-            started = [forks.Process(target=measure, args=one) for one in given]
+            arguments = [(rank, ranks, f"{folder}/store", options, theirs) for rank in range(ranks)]
+            started = [forks.Process(target=measure, args=entry) for entry in arguments]
             for process in started:
                 process.start()
             theirs.close()

@@ -79,8 +79,8 @@ def ours(seconds: float) -> Cost:
     with tempfile.TemporaryDirectory() as folder:
         trace.start(folder)
         recorded, _ = our_epoch()
-        found = compared(lambda: timed(plain), lambda: timed(recorded), seconds)
-        return Cost(1e6 * found[0] / steps, *found[1:], *span_costs(trace.span, with_category), unrecorded)
+        times = compared(lambda: timed(plain), lambda: timed(recorded), seconds)
+        return Cost(1e6 * times[0] / steps, *times[1:], *span_costs(trace.span, with_category), unrecorded)
 
 
 def our_epoch() -> tuple[Callable[[], None], int]:
@@ -126,10 +126,10 @@ def theirs(seconds: float, steps: int = 22) -> Cost:
         with profile(activities=[ProfilerActivity.CPU]):
             return timed(block)
 
-    found = compared(lambda: timed(block), profiled, seconds)
+    times = compared(lambda: timed(block), profiled, seconds)
     unrecorded = span_cost(record_function)
     with profile(activities=[ProfilerActivity.CPU]):
-        return Cost(1e6 * found[0] / steps, *found[1:], *span_costs(record_function, marks), unrecorded)
+        return Cost(1e6 * times[0] / steps, *times[1:], *span_costs(record_function, marks), unrecorded)
 
 
 def timed(block: Callable[[], None]) -> Times:
@@ -222,13 +222,13 @@ def main() -> None:
     if args.worker:
         print(json.dumps(asdict((ours if args.worker == "ours" else theirs)(seconds))))
         return
-    found: dict[str, list[Cost]] = {name: [] for name in CONTENDERS}
+    by_name: dict[str, list[Cost]] = {name: [] for name in CONTENDERS}
     for name in in_turns(CONTENDERS, 3 if args.quick else 9):
         try:
-            found[name].append(run(name, seconds))
+            by_name[name].append(run(name, seconds))
         except subprocess.CalledProcessError as error:
             print(f"{name} failed: {error.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
-    rows = table(found)
+    rows = table(by_name)
     for line in rows:
         print(line, flush=True)
     write_rows(args.json, rows)
@@ -246,9 +246,9 @@ def beyond_bounds(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{row.case}: {row.ours:.3g} {row.unit}, and at most {bound:g} are allowed (load {row.load:.1f})"
 
 
-def table(found: dict[str, list[Cost]]) -> list[Row]:
+def table(by_name: dict[str, list[Cost]]) -> list[Row]:
     """A row for each number: of steps the median over the processes, of spans the least. None if ours failed."""
-    if not found["ours"]:
+    if not by_name["ours"]:
         return []
     medians = {
         name: Cost(
@@ -257,7 +257,7 @@ def table(found: dict[str, list[Cost]]) -> list[Row]:
                 for field, column in zip(fields(Cost), zip(*map(astuple, costs), strict=True), strict=True)
             )
         )
-        for name, costs in found.items()
+        for name, costs in by_name.items()
         if costs
     }
     mine, peer = medians["ours"], medians.get("PyTorch")

@@ -119,9 +119,9 @@ def alone(case: str, *, rounds: int, seconds: float) -> list[Row]:
 def by_storage(case: str, *, rounds: int, seconds: float) -> list[Row]:
     """Ours in both types."""
     steps = {"float32": ours(case, np.float32), "float16": ours(case, np.float16)}
-    half, whole = steps["float16"](), steps["float32"]()  # the loss before the first update
-    if abs(half - whole) > 1e-2 * whole:
-        raise SystemExit(f"training.py: {case}: losses differ before the first update: {half} and {whole}")
+    half, single = steps["float16"](), steps["float32"]()  # the loss before the first update
+    if abs(half - single) > 1e-2 * single:
+        raise SystemExit(f"training.py: {case}: losses differ before the first update: {half} and {single}")
     times, _ = measured_in_turns(blocks(steps, seconds, process_time), list(steps), rounds)
     return [row_of_times(f"{case}, 1 process, float16 against float32", times, "float16", "float32")]
 
@@ -160,12 +160,12 @@ def main() -> None:
     rows = []
     for case in LARGE if args.large else args.cases:
         measure = by_storage if args.large else alone
-        found = measure(case, rounds=2 if args.quick else 9, seconds=seconds)
+        results = measure(case, rounds=2 if args.quick else 9, seconds=seconds)
         if not args.large and (not args.quick or case == args.cases[0]):  # starting processes takes longest
-            found += together(case, rounds=1 if args.quick else 5, seconds=2 * seconds)
-        for line in found:
+            results += together(case, rounds=1 if args.quick else 5, seconds=2 * seconds)
+        for line in results:
             print(line, flush=True)
-        rows += found
+        rows += results
     write_rows(args.json, rows)
 
 

@@ -195,8 +195,8 @@ class Training:
 def count_correct(digits: Digits, place: Place, weights: Mapping[str, np.ndarray], device: popart.DeviceInfo) -> int:
     """Number of test images that are classified correctly; each is seen by exactly one replica."""
     images, labels = digits.test
-    each = -(-len(labels) // place.total)
-    model, ids = network(weights, each)
+    share = -(-len(labels) // place.total)
+    model, ids = network(weights, share)
     session = popart.InferenceSession(
         model,
         popart.DataFlow(1, [ids["probabilities"]], popart.AnchorReturnType("All")),
@@ -205,8 +205,8 @@ def count_correct(digits: Digits, place: Place, weights: Mapping[str, np.ndarray
     )
     session.prepareDevice()
     session.weightsFromHost()
-    padded = np.arange(each * place.total)
-    mine = place.mine(padded.reshape(1, 1, place.total, each)).reshape(-1)
+    padded = np.arange(share * place.total)
+    mine = place.mine(padded.reshape(1, 1, place.total, share)).reshape(-1)
     real = mine < len(labels)
     anchors = session.initAnchorArrays()
     session.run(popart.PyStepIO({ids["images"]: images[np.where(real, mine, 0)]}, anchors))
@@ -251,13 +251,13 @@ def save(weights: Mapping[str, np.ndarray], path: Path) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a small network on hand-written digits.", allow_abbrev=False)
     parser.add_argument(
-        "--epochs", type=whole(1), default=30, metavar="N", help="passes over all images (default 30)"
+        "--epochs", type=at_least(1), default=30, metavar="N", help="passes over all images (default 30)"
     )
     parser.add_argument(
-        "--seed", type=whole(0), default=0, metavar="N", help="seed of split, weights and order (default 0)"
+        "--seed", type=at_least(0), default=0, metavar="N", help="seed of split, weights and order (default 0)"
     )
     parser.add_argument(
-        "--batch", type=whole(1), default=64, metavar="N", help="approximate images per update (default 64)"
+        "--batch", type=at_least(1), default=64, metavar="N", help="approximate images per update (default 64)"
     )
     parser.add_argument("--half", action="store_true", help="store everything as FLOAT16")
     parser.add_argument(
@@ -284,7 +284,7 @@ def unwritable(path: Path) -> str:
     return ""
 
 
-def whole(least: int) -> Any:
+def at_least(least: int) -> Any:
     """A whole number of at least ``least``."""
 
     def number(text: str) -> int:

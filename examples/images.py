@@ -81,11 +81,11 @@ def main() -> None:
     args = parser.parse_args()
     popdist.init()
     options = popart.SessionOptions()
-    beside = (popart.TileSet.Compute, popart.ExchangeStrategy.JustInTime)
+    transfer = (popart.TileSet.Compute, popart.ExchangeStrategy.JustInTime)
     if args.io_tiles:
-        options.numIOTiles, beside = args.io_tiles, (popart.TileSet.IO, popart.ExchangeStrategy.OverlapLoops)
-    model, inputs, loss = network(args.batch, as_bytes=args.bytes, settings=popart.InputSettings(*beside))
-    session = training(model, loss, options, popart.AnchorReturnType("All", *beside))
+        options.numIOTiles, transfer = args.io_tiles, (popart.TileSet.IO, popart.ExchangeStrategy.OverlapLoops)
+    model, inputs, loss = network(args.batch, as_bytes=args.bytes, settings=popart.InputSettings(*transfer))
+    session = training(model, loss, options, popart.AnchorReturnType("All", *transfer))
     how: dict[str, Any] = {"dtype": np.uint8} if args.bytes else {"mean": [MEAN] * 3, "std": [STD] * 3}
     prepare = {"0": Images(crop=(32, 32), layout="CHW", **how)}
     anchors = session.initAnchorArrays()

@@ -94,8 +94,8 @@ def test(args: argparse.Namespace, data: tuple[np.ndarray, np.ndarray], file: st
         session.weightsFromHost()
         anchors, used = session.initAnchorArrays(), batches * args.batch * args.replicas
         session.run(popart.PyStepIO({images: data[0][:used]}, anchors))
-    found = anchors[probabilities].reshape(used, CLASSES).argmax(axis=1)
-    return float((found == data[1][:used]).mean())
+    classes = anchors[probabilities].reshape(used, CLASSES).argmax(axis=1)
+    return float((classes == data[1][:used]).mean())
 
 
 def main() -> None:

@@ -24,12 +24,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Time the steps of a small network.")
     parser.add_argument("--accumulation", type=int, default=1)
     parser.add_argument("--steps", type=int, default=60)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     popdist.init()
     options = popart.SessionOptions()
     popdist_py.popart.configureSessionOptions(options)
     options.enableGradientAccumulation = True  # for one micro-batch too: the same program for every accumulation
-    options.accumulationFactor = asked.accumulation
+    options.accumulationFactor = args.accumulation
     model = models.named("mlp", batch=BATCH, dtype=np.float32, seed=0)
     session = popart.TrainingSession(
         model.proto,
@@ -42,12 +42,12 @@ def main() -> None:
     session.prepareDevice()
     session.weightsFromHost()
     random = np.random.default_rng(popdist.getInstanceIndex())
-    shape = (asked.accumulation, BATCH)
+    shape = (args.accumulation, BATCH)
     data = random.standard_normal((*shape, WIDTH), np.float32)
     labels = random.integers(0, 10, shape, np.int32)
     anchors = session.initAnchorArrays()
     times = []
-    for _ in range(asked.steps):
+    for _ in range(args.steps):
         start = time.perf_counter()
         session.run(popart.PyStepIO({model.data: data, model.labels: labels}, anchors))
         times.append(time.perf_counter() - start)

@@ -66,7 +66,7 @@ def main() -> None:
         if dist.get_rank() == 0:
             print(f"{backend:5} {step:6.2f} ms per step, test accuracy {100 * accuracy:.2f} %", flush=True)
     pairs = zip(*(network.parameters() for network in networks), strict=True)
-    apart = max((one - other).abs().max().item() for one, other in pairs)
+    apart = max((first - other).abs().max().item() for first, other in pairs)
     if dist.get_rank() == 0:
         print(f"largest difference of a weight: {apart:.1e}", flush=True)
     dist.destroy_process_group()

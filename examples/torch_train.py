@@ -51,9 +51,9 @@ def main() -> None:
         ipus=args.ipus,
         checkpoints=args.checkpoints,
     )
-    found = module.eval()(images[:TEST]).argmax(1)
+    classes = module.eval()(images[:TEST]).argmax(1)
     if popdist_py.getInstanceIndex() == 0:
-        print(f"recognised {(found == labels[:TEST]).float().mean():.1%} of the test images")
+        print(f"recognised {(classes == labels[:TEST]).float().mean():.1%} of the test images")
 
 
 if __name__ == "__main__":

@@ -167,14 +167,14 @@ def main(
 Share = Callable[[bytes], list[bytes]]
 
 
-def _local_replicas(asked: int | None) -> int:
-    """Replicas of this process: those that poprun-py set, else ``asked``."""
+def _local_replicas(requested: int | None) -> int:
+    """Replicas of this process: those that poprun-py set, else ``requested``."""
     if not popdist_py.isPopdistEnvSet():
-        return asked or 2
+        return requested or 2
     local = popdist_py.getNumLocalReplicas()
-    if asked not in (None, local):
+    if requested not in (None, local):
         raise ArgumentError(
-            f"--local-replicas {asked} differs from the {local} that poprun-py set; leave it out under poprun-py"
+            f"--local-replicas {requested} differs from the {local} that poprun-py set; leave it out under poprun-py"
         )
     return local
 
@@ -243,21 +243,21 @@ def _modelled(case: BenchCase, communicator: Communicator) -> float | None:
     elements, itemsize = case.input_elements(communicator.group.size), case.dtype.itemsize
     try:
         if isinstance(communicator, LiteralCommunicator):
-            found = communicator.schedule_for(case.collective, elements, itemsize)
+            plan = communicator.schedule_for(case.collective, elements, itemsize)
         else:
             fabric = default_fabric(communicator.global_replicas)
             options = Options.from_environ(os.environ)
-            found = schedule(case.collective, fabric, elements, itemsize=itemsize, options=options)
-        return price(found).total.seconds * 1e6
+            plan = schedule(case.collective, fabric, elements, itemsize=itemsize, options=options)
+        return price(plan).total.seconds * 1e6
     except ArgumentError:
         return None
 
 
 def _operator(name: str | None, dtype: np.dtype[Any]) -> Operator:
-    found = Operator.parse(name or ("logical_or" if dtype == np.bool_ else "add"), dtype)
-    if found is Operator.LOCAL:
+    operator = Operator.parse(name or ("logical_or" if dtype == np.bool_ else "add"), dtype)
+    if operator is Operator.LOCAL:
         raise ArgumentError("operator local moves nothing, so there is nothing to time; use another --op")
-    return found
+    return operator
 
 
 def _sizes(min_bytes: str, max_bytes: str, factor: float, local: int) -> Iterator[int]:

@@ -76,9 +76,9 @@ class Communicator:
 
         It lives as long as the communicator. Where no memory is shared, each rank has its own.
         """
-        made = self._dispatch.path.shared(dims_of(shape), dtype_of(dtype))
-        self._dispatch.shared[id(made)] = made
-        return made
+        tensor = self._dispatch.path.shared(dims_of(shape), dtype_of(dtype))
+        self._dispatch.shared[id(tensor)] = tensor
+        return tensor
 
     def all_reduce(
         self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None, method: str | None = None
@@ -114,9 +114,7 @@ class Communicator:
             return out
         with self._dispatch.refusals:
             if isinstance(x, list | tuple):
-                coalescing.checked(
-                    x, out, self._dispatch.check_flat, lambda one: (len(one), self._dispatch.width(one, op))
-                )
+                coalescing.checked(x, out, self._dispatch.check_flat, lambda t: (len(t), self._dispatch.width(t, op)))
                 return self._dispatch.scatter_list(x, op, out)
             self._dispatch.check_flat(x)
             out = self._dispatch.output(out, (x.shape[0], self._dispatch.width(x, op)), x)
@@ -138,7 +136,7 @@ class Communicator:
         with self._dispatch.refusals:
             if isinstance(x, list | tuple):
                 size = self.group.size
-                coalescing.checked(x, out, self._dispatch.check, lambda one: (len(one), size, *one.shape[1:]))
+                coalescing.checked(x, out, self._dispatch.check, lambda t: (len(t), size, *t.shape[1:]))
                 return coalescing.all_gathered(
                     x, out, size, self.empty, self._dispatch.coalesced(Collective.ALL_GATHER)
                 )

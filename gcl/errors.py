@@ -54,11 +54,11 @@ class CollectiveMismatch(GclError):
         )
 
     @classmethod
-    def crossed(cls, one: tuple[str, str], other: tuple[str, str]) -> CollectiveMismatch:
+    def crossed(cls, first: tuple[str, str], other: tuple[str, str]) -> CollectiveMismatch:
         """The error from (rank, "call at file:line") of two ranks that wait for each other in two communicators."""
         return cls(
-            f"{one[0]} called {one[1]}, but {other[0]} called {other[1]} of another communicator, and they wait for "
-            "each other; every rank must call its communicators in the same order"
+            f"{first[0]} called {first[1]}, but {other[0]} called {other[1]} of another communicator, and they wait "
+            "for each other; every rank must call its communicators in the same order"
         )
 
     @classmethod

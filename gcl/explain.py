@@ -129,14 +129,14 @@ def main(
     faults.check()
     itemsize = _ITEM_BYTES[dtype]
     elements = -(-nbytes // itemsize)
-    found = faults.of(
+    plan = faults.of(
         lambda: schedule(
             Collective(collective), fabric, elements, itemsize=itemsize, group=group, methods=chain, options=options
         )
     )
-    if found is None:
+    if plan is None:
         raise faults.error()
-    _show(found, dtype, faults, values=values, svg=svg, width=width)
+    _show(plan, dtype, faults, values=values, svg=svg, width=width)
 
 
 def _size_bytes(size: str | None, collective: Collective, replicas: int, dtype: str, *, values: bool) -> int:
@@ -147,22 +147,22 @@ def _size_bytes(size: str | None, collective: Collective, replicas: int, dtype: 
 
 
 def _show(
-    found: Schedule, dtype: str, faults: UsageErrors, *, values: bool, svg: Path | None, width: int | None
+    plan: Schedule, dtype: str, faults: UsageErrors, *, values: bool, svg: Path | None, width: int | None
 ) -> None:
     """Print the schedule, or with ``values`` how numbers move in it, and draw it if a file is given."""
-    costs, reason = _priced(found)
-    shown = faults.of(lambda: frames(found, costs)) if values else None
+    costs, reason = _priced(plan)
+    shown = faults.of(lambda: frames(plan, costs)) if values else None
     faults.check()
     if svg is not None:
-        title = _title(found, dtype)
-        drawn = picture(found, title, _subtitle(found), costs) if shown is None else animated(shown, title)
+        title = _title(plan, dtype)
+        drawn = picture(plan, title, _subtitle(plan), costs) if shown is None else animated(shown, title)
         faults.of(lambda: write_text(svg, drawn, "--svg"))
         faults.check()
     if shown is not None:
-        text = f"{_title(found, dtype)}\n{_subtitle(found)}\n\n{values_text(shown)}"
+        text = f"{_title(plan, dtype)}\n{_subtitle(plan)}\n\n{values_text(shown)}"
     else:
         text = explanation(
-            found, dtype, costs, reason, width or terminal_width() or shutil.get_terminal_size((100, 24)).columns
+            plan, dtype, costs, reason, width or terminal_width() or shutil.get_terminal_size((100, 24)).columns
         )
     click.echo(fitted(text, width or terminal_width()))
     if svg is not None:

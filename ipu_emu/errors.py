@@ -25,26 +25,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 __all__ = [
-    "ApplicationRuntimeError",
-    "ArgumentError",
-    "ArgumentTypeError",
-    "EmulatorError",
-    "FeedError",
-    "InternalError",
-    "MissingDataError",
-    "OpenShapeError",
-    "OutOfMemoryError",
-    "PoplarError",
-    "PoplarRuntimeError",
-    "PoplibsError",
-    "RecoverableError",
-    "RefusedError",
-    "SessionError",
-    "SystemRuntimeError",
-    "UnknownError",
-    "UnrecoverableError",
+    "ApplicationRuntimeError", "ArgumentError", "ArgumentTypeError", "EmulatorError", "FeedError", "InternalError",
+    "MissingDataError", "OpenShapeError", "OutOfMemoryError", "PoplarError", "PoplarRuntimeError", "PoplibsError",
+    "RecoverableError", "RefusedError", "SessionError", "SystemRuntimeError", "UnknownError", "UnrecoverableError",
     "UnsupportedError",
-]
+]  # fmt: skip
 
 
 _Kind = TypeVar("_Kind", bound=type[BaseException])

@@ -110,18 +110,18 @@ class Backend:
         if self._communicator is None:
             yield
             return
-        whole, members = self._communicator, self._members
+        parent, members = self._communicator, self._members
         absent = sorted(instances - set(members))
         if absent:
             raise BackendError(f"instances {absent} do not take part here; choose from instances {members}")
-        group = whole.group.Incl([members.index(instance) for instance in sorted(instances)])
-        self._communicator, self._members = whole.Create_group(group), sorted(instances)
+        group = parent.group.Incl([members.index(instance) for instance in sorted(instances)])
+        self._communicator, self._members = parent.Create_group(group), sorted(instances)
         group.Free()
         try:
             yield
         finally:
             part = self._communicator
-            self._communicator, self._members = whole, members
+            self._communicator, self._members = parent, members
             part.Free()
 
     def finalise(self) -> None:
@@ -174,11 +174,11 @@ class Backend:
             fits = 1 < self.size <= environment.num_total_replicas
             who = f"one instance of several, with {environment.num_local_replicas} replicas"
         if not fits:
-            found = f"process {self.rank} of {self.size}"
+            process = f"process {self.rank} of {self.size}"
             library = self._mpi.Get_library_version().splitlines()[0].strip(" \0")
             self._communicator = None
             raise BackendError(
-                f"this is {who}, but MPI says {found}: "
+                f"this is {who}, but MPI says {process}: "
                 f"the launcher and the MPI library of this process ({library}) do not match; start with "
                 "poprun-py, which matches them, and unset MPI4PY_MPIABI, or choose an MPI with --mpi"
             )
@@ -209,7 +209,7 @@ class Backend:
         The shortest of several round trips bounds the error; all instances take part, one after the other, if any of
         them records a trace: one whose disk is full does not.
         """
-        recorder, found = trace.recorder(), (0, 0)
+        recorder, best = trace.recorder(), (0, 0)
         if b"1" not in self._all_gather_equal(b"1" if recorder else b"0", "the traces"):
             return
         boots = self._all_gather_equal(trace.boot().encode()[:_NAME_BYTES].ljust(_NAME_BYTES), "the clocks")
@@ -219,9 +219,9 @@ class Backend:
             if self.rank == 0:
                 self._answer(other)
             elif self.rank == other:
-                found = min((self._ask() for _ in range(_CLOCK_ROUNDS)), key=lambda each: each[1])
-        if recorder and (self.rank == 0 or found != (0, 0)):
-            at, (offset, error) = perf_counter_ns(), found
+                best = min((self._ask() for _ in range(_CLOCK_ROUNDS)), key=lambda reading: reading[1])
+        if recorder and (self.rank == 0 or best != (0, 0)):
+            at, (offset, error) = perf_counter_ns(), best
             recorder.define({"clock_offsets": [{"at_ns": at, "offset_ns": offset, "error_ns": error}]})
 
     def _answer(self, other: int) -> None:

@@ -58,7 +58,7 @@ def _spelled(option: Option) -> str:
 
 
 def _code(words: str) -> str:
-    return ", ".join(f"`{_cell(each)}`" for each in words.split(", ")) if words else "-"
+    return ", ".join(f"`{_cell(word)}`" for word in words.split(", ")) if words else "-"
 
 
 def _cell(text: str) -> str:

@@ -21,7 +21,7 @@ LEFT, RIGHT, TOP, BOTTOM = 520, 870, 60, 285  # of the plot
 def main() -> None:
     lines = subprocess.run(COMMAND.split(), capture_output=True, text=True, check=True).stdout.splitlines()
     text = [line.removeprefix("[1,0]<stdout>:") for line in lines]
-    losses = [float(found[1]) for line in text if (found := re.search(r"epoch .*loss +([\d.]+)", line))]
+    losses = [float(match[1]) for line in text if (match := re.search(r"epoch .*loss +([\d.]+)", line))]
     start = next(i for i, line in enumerate(text) if line.startswith(" ="))
     end = next(i for i, line in enumerate(text) if line.startswith(" -"))
     results = [line.partition("(wall")[0] for line in text if line.startswith(("test accuracy", "throughput"))]

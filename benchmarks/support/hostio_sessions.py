@@ -23,7 +23,7 @@ def session(synthetic: bool) -> tuple[popart.TrainingSession, models.Model]:
     model, opts = models.resnet8(batch=BATCH), popart.SessionOptions()
     if synthetic:
         opts.syntheticDataMode = popart.SyntheticDataMode.RandomNormal
-    made = popart.TrainingSession(
+    training = popart.TrainingSession(
         model.proto,
         popart.DataFlow(1, [model.loss]),
         model.loss,
@@ -31,9 +31,9 @@ def session(synthetic: bool) -> tuple[popart.TrainingSession, models.Model]:
         popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472}),
         userOptions=opts,
     )
-    made.prepareDevice()
-    made.weightsFromHost()
-    return made, model
+    training.prepareDevice()
+    training.weightsFromHost()
+    return training, model
 
 
 def work(sample: Any, times: int) -> Any:
@@ -51,8 +51,8 @@ def overlap(*, rounds: int, seconds: float) -> list[Row]:
     anchors = real.initAnchorArrays()
     nothing = popart.PyStepIO({}, synthetic.initAnchorArrays())
     step = median_ms(lambda: synthetic.run(nothing), seconds)
-    one = median_ms(lambda: work((data[0][0], 0), 100), seconds / 4) / 100
-    times = round(0.6 * step / BATCH / one)
+    unit = median_ms(lambda: work((data[0][0], 0), 100), seconds / 4) / 100
+    times = round(0.6 * step / BATCH / unit)
     feed = Feed(
         data, micro_batch=BATCH, prepare=lambda sample: work(sample, times), shuffle=True, epochs=None, workers=1
     )
@@ -81,39 +81,39 @@ def chain(strategy: Any, depth: int = 1) -> tuple[Any, str, Any]:
     opts.numIOTiles, opts.defaultBufferingDepth = 32, depth
     device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472})
     flow = popart.DataFlow(8, {y: popart.AnchorReturnType("Final")})
-    made = popart.InferenceSession(builder.getModelProto(), flow, device, userOptions=opts)
-    made.prepareDevice()
-    return made, x, made.initAnchorArrays()
+    inference = popart.InferenceSession(builder.getModelProto(), flow, device, userOptions=opts)
+    inference.prepareDevice()
+    return inference, x, inference.initAnchorArrays()
 
 
 def io_tiles(*, rounds: int, seconds: float) -> list[Row]:
     """A callback waits for each micro-batch, as for a disk or a network, 60 % as long as computing it takes."""
-    made = {name: chain(strategy) for name, strategy in _STRATEGIES.items()}
-    rates, step = callbacks(made, (0.6,), rounds, seconds)
+    sessions = {name: chain(strategy) for name, strategy in _STRATEGIES.items()}
+    rates, step = callbacks(sessions, (0.6,), rounds, seconds)
     return [row(f"I/O tiles, {step:.1f} ms of compute per micro-batch", "samples/s", rates, "ours", 8 * 64)]
 
 
 def staging(*, rounds: int, seconds: float) -> list[Row]:
     """The same wait on average, but all of it in every fourth micro-batch; Streaming Memory evens it out."""
-    made = {
+    sessions = {
         "ours": chain(_STRATEGIES["just in time"], depth=8),
         "I/O tiles": chain(_STRATEGIES["ours"]),
         "just in time": chain(_STRATEGIES["just in time"]),
     }
-    rates, step = callbacks(made, (0.0, 0.0, 0.0, 2.4), rounds, seconds)
+    rates, step = callbacks(sessions, (0.0, 0.0, 0.0, 2.4), rounds, seconds)
     case = f"Streaming Memory, uneven data, {step:.1f} ms of compute per micro-batch"
     return [row(case, "samples/s", rates, "ours", 8 * 64)]
 
 
-def callbacks(made: Any, waits: tuple[float, ...], rounds: int, seconds: float) -> tuple[Any, float]:
+def callbacks(sessions: Any, waits: tuple[float, ...], rounds: int, seconds: float) -> tuple[Any, float]:
     """Rates of sessions whose callbacks wait for these fractions of a micro-batch in turn, and the milliseconds."""
     chunk = np.random.default_rng(1).standard_normal((64, 512)).astype(np.float32)
-    session, x, anchors = made["just in time"]
-    whole = np.tile(chunk, (8, 1, 1))
-    step = median_ms(lambda: session.run(popart.PyStepIO({x: whole}, anchors)), seconds) / 8
+    session, x, anchors = sessions["just in time"]
+    batch = np.tile(chunk, (8, 1, 1))
+    step = median_ms(lambda: session.run(popart.PyStepIO({x: batch}, anchors)), seconds) / 8
 
     def runs(name: str) -> Iterator[Any]:
-        session, _, anchors = made[name]
+        session, _, anchors = sessions[name]
         turns = cycle(waits)
 
         def prepare(id: str, prefetch: bool) -> np.ndarray:
@@ -124,7 +124,7 @@ def callbacks(made: Any, waits: tuple[float, ...], rounds: int, seconds: float) 
         while True:
             yield session.run(stepio)
 
-    return rounds_of({name: lambda name=name: runs(name) for name in made}, rounds=rounds, seconds=seconds), step
+    return rounds_of({name: lambda name=name: runs(name) for name in sessions}, rounds=rounds, seconds=seconds), step
 
 
 _STRATEGIES = {

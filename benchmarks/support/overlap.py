@@ -151,9 +151,9 @@ def _traced() -> Iterator[Callable[[], list[Span]]]:
 
         def spans() -> list[Span]:
             (file,) = Path(folder).glob(f"*{SUFFIX}")
-            found = read_process(file)
-            names = [number for number, name in found.names.items() if name.name == "all_reduce"]
-            rows = [row for row in found.records if row["name"] in names]
+            recorded = read_process(file)
+            names = [number for number, name in recorded.names.items() if name.name == "all_reduce"]
+            rows = [row for row in recorded.records if row["name"] in names]
             return [(1e-9 * int(row["begin"]), 1e-9 * int(row["end"])) for row in rows]
 
         try:
@@ -168,7 +168,7 @@ def hidden_parts(name: str, backend: str, steps: int) -> list[float]:
     gcl records when an all-reduce starts, which may be later than its call; with gloo it is assumed to start with its
     call.
     """
-    found = []
+    parts = []
     with _traced() as recorded:
         group = dist.new_group(backend=backend)
         model, x = _wrapped(name, group)
@@ -183,5 +183,5 @@ def hidden_parts(name: str, backend: str, steps: int) -> list[float]:
             since = perf_counter()
             run()
             spans = recorded() if backend == "gcl" else stamps.spans
-            found.append(_part_before(stamps.end, [span for span in spans if span[0] >= since]))
-    return found[2:]
+            parts.append(_part_before(stamps.end, [span for span in spans if span[0] >= since]))
+    return parts[2:]

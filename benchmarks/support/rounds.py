@@ -158,14 +158,14 @@ def row_of_times(
 
 def report(rows: Iterable[Row], path: Path | None) -> None:
     """Print each row as soon as it is known, and write all of them to ``path``."""
-    found = []
-    for one in rows:
-        print(one, flush=True)
-        found.append(one)
-    write_rows(path, found)
+    printed = []
+    for line in rows:
+        print(line, flush=True)
+        printed.append(line)
+    write_rows(path, printed)
 
 
 def write_rows(path: Path | None, rows: Iterable[Row]) -> None:
     """Write the rows as JSON; nothing without a ``path``."""
     if path:
-        path.write_text(json.dumps([asdict(one) for one in rows], indent=2) + "\n")
+        path.write_text(json.dumps([asdict(line) for line in rows], indent=2) + "\n")

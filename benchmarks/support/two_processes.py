@@ -23,13 +23,13 @@ Step = Callable[[], float]
 MINE, PEER = "poprun-py", "torchrun + DDP + gloo"
 
 
-def check_losses(case: str, one: Step, other: Step, tolerance: float, *, least: float = 0.0) -> None:
+def check_losses(case: str, ours: Step, other: Step, tolerance: float, *, least: float = 0.0) -> None:
     """Raise SystemExit unless both compute the same losses for a few updates.
 
     ``tolerance`` is relative to the loss, or to ``least`` if the loss is smaller.
     """
     for update in range(5):
-        a, b = one(), other()
+        a, b = ours(), other()
         if abs(a - b) > tolerance * max(abs(b), least):
             raise SystemExit(f"{Path(sys.argv[0]).name}: {case}: losses differ in update {update}: {a} and {b}")
 
@@ -63,13 +63,13 @@ class TwoProcesses:
         """
         environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         done = finished(self.commands[name], timeout=timeout, env=environment)
-        found = medians_of(done.stdout)
-        if done.returncode or len(found) != 2:
+        medians = medians_of(done.stdout)
+        if done.returncode or len(medians) != 2:
             if name == PEER:
                 raise RuntimeError(last_words(done.returncode, done.stderr))
             command = " ".join(self.commands[name])
             raise SystemExit(f"{Path(sys.argv[0]).name}: {command} failed:\n{done.stdout}{done.stderr}")
-        return max(found)
+        return max(medians)
 
 
 def last_words(code: int, stderr: str) -> str:

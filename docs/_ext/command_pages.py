@@ -48,16 +48,16 @@ def _command(name: str, command: click.Command) -> str:
 
 def _help(command: click.Command) -> str:
     """The help text; blocks that click prints as they are (after a ``\\b``) stay as they are."""
-    made = []
+    parts = []
     for block in inspect.cleandoc(command.help or "").split("\n\n"):
         if block.startswith("\b"):
             title, _, rest = block[2:].partition("\n")
-            made.append(
+            parts.append(
                 f"**{title}**\n\n```text\n{rest}\n```\n" if rest.startswith(" ") else f"```text\n{block[2:]}\n```\n"
             )
         else:
-            made.append(f"{cell(block)}\n")
-    return "\n".join(made)
+            parts.append(f"{cell(block)}\n")
+    return "\n".join(parts)
 
 
 def _text(docstring: str) -> str:

@@ -15,11 +15,11 @@ _DRAWN = re.compile(r"^(\+--|\||[│├└┌─])|\S {2,}\S|^ *\+-- ")
 
 def to_rst(lines: Iterable[str]) -> list[str]:
     """The lines of a docstring, as autodoc hands them over, as reStructuredText."""
-    made: list[str] = []
+    result: list[str] = []
     for blank, group in groupby(lines, key=lambda line: not line.strip()):
         if not blank:
-            made += [*_block(list(group)), ""]
-    return made
+            result += [*_block(list(group)), ""]
+    return result
 
 
 def _block(lines: list[str]) -> list[str]:

@@ -84,11 +84,11 @@ def _domain(op: OpDef) -> str:
 @cache
 def _versions() -> Mapping[str, set[int]]:
     """Operator of ai.onnx -> the opsets that define it anew."""
-    found: dict[str, set[int]] = defaultdict(set)
+    versions: dict[str, set[int]] = defaultdict(set)
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == "":
-            found[schema.name].add(schema.since_version)
-    return dict(found)
+            versions[schema.name].add(schema.since_version)
+    return dict(versions)
 
 
 def _builder(op: OpDef) -> str:
@@ -98,10 +98,10 @@ def _builder(op: OpDef) -> str:
 
 
 def _call(name: str, table: Mapping[str, Any], opset: int) -> str:
-    found = signature(name, table, opset)
+    known = signature(name, table, opset)
     empty = inspect.Parameter.empty
-    shown = [f"{key}" if value in (REQUIRED, empty) else f"{key}={value!r}" for key, value in found.defaults.items()]
-    return "`" + f"{name}({', '.join(['args'] * found.takes_args + shown)})".replace("|", "\\|") + "`"
+    shown = [f"{key}" if value in (REQUIRED, empty) else f"{key}={value!r}" for key, value in known.defaults.items()]
+    return "`" + f"{name}({', '.join(['args'] * known.takes_args + shown)})".replace("|", "\\|") + "`"
 
 
 def _inputs(op: OpDef) -> str:

@@ -48,7 +48,7 @@ def contracts() -> list[dict[str, object]]:
 @cache
 def layer_contracts() -> list[Layers]:
     """The layers contracts, one for each container that they name."""
-    found = []
+    layers = []
     for contract in contracts():
         if contract["type"] != "layers":
             continue
@@ -58,8 +58,8 @@ def layer_contracts() -> list[Layers]:
                 tuple(prefix + name.strip("() ") for name in re.split(r"[|:]", row))
                 for row in contract["layers"]  # type: ignore[attr-defined]
             )
-            found.append(Layers(str(contract["name"]), rows))
-    return found
+            layers.append(Layers(str(contract["name"]), rows))
+    return layers
 
 
 def may_import(folder: Path) -> list[str] | None:
@@ -145,7 +145,7 @@ def written() -> dict[Path, str]:
     for package in PACKAGES:
         text = re.sub(
             rf"(<!-- map of {package} -->\n).*?(?=<!-- end of map -->)",
-            lambda found, package=package: f"{found[1]}\n{summary(package)}\n",  # type: ignore[misc]
+            lambda match, package=package: f"{match[1]}\n{summary(package)}\n",  # type: ignore[misc]
             text,
             flags=re.DOTALL,
         )
@@ -170,7 +170,7 @@ def page(package: str) -> str:
 
 def cell(text: str) -> str:
     """Text for a cell of a Markdown table: code as such, and nothing that Markdown would read as its own."""
-    text = re.sub(r"``([^`]+)``", lambda found: f"`{found[1]}`", text)
+    text = re.sub(r"``([^`]+)``", lambda match: f"`{match[1]}`", text)
     pieces = re.split(r"(`[^`]*`)", text)
     safe = [piece if piece.startswith("`") else re.sub(r"([*_<>\[\]])", r"\\\1", piece) for piece in pieces]
     return "".join(safe).replace("|", "\\|")
@@ -178,13 +178,13 @@ def cell(text: str) -> str:
 
 def terminal(folder: Path, *, files: bool, width: int = 118) -> Iterator[str]:
     """The map of a folder as lines for a terminal; without ``files`` its folders only."""
-    for each in folders(folder):
-        depth = len(each.relative_to(folder).parts)
-        yield from _line(f"{'  ' * depth}{each.relative_to(ROOT) if each == folder else each.name}/", each, width)
-        below = may_import(each)
+    for child in folders(folder):
+        depth = len(child.relative_to(folder).parts)
+        yield from _line(f"{'  ' * depth}{child.relative_to(ROOT) if child == folder else child.name}/", child, width)
+        below = may_import(child)
         if below is not None and not files:
             yield " " * 32 + f"may import: {', '.join(below) or 'none of its neighbours'}"
-        for path in modules(each) if files else ():
+        for path in modules(child) if files else ():
             yield from _line(f"{'  ' * (depth + 1)}{path.name}", path, width)
 
 

@@ -24,7 +24,7 @@ defaults. A misspelt name is an error that suggests the right one; a value has t
 
 def page() -> str:
     """The page as Markdown."""
-    classes = [popart.SessionOptions, *(each for each in option_classes() if each is not popart.SessionOptions)]
+    classes = [popart.SessionOptions, *(kind for kind in option_classes() if kind is not popart.SessionOptions)]
     return "\n".join([HEAD, *map(_section, classes)])
 
 
@@ -42,20 +42,20 @@ def meanings(options: type) -> dict[str, str]:
 
 def _section(options: Any) -> str:
     summary = (inspect.getdoc(options) or "").partition("\n\n")[0]
-    found = meanings(options)
-    table = "| option | type | default | meaning |\n|---|---|---|---|\n" + "".join(_rows(options.defaults, found))
+    texts = meanings(options)
+    table = "| option | type | default | meaning |\n|---|---|---|---|\n" + "".join(_rows(options.defaults, texts))
     return f"## {options.__name__}\n\n{cell(summary)}\n\n{table}"
 
 
-def _rows(defaults: Mapping[str, Any], found: Mapping[str, str]) -> Iterator[str]:
+def _rows(defaults: Mapping[str, Any], texts: Mapping[str, str]) -> Iterator[str]:
     for name, default in defaults.items():
         kind = "any" if default is None else type(default).__name__
-        yield f"| `{name}` | `{kind}` | `{_shown(default)}` | {cell(found.get(name, ''))} |\n"
+        yield f"| `{name}` | `{kind}` | `{_shown(default)}` | {cell(texts.get(name, ''))} |\n"
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, set):
-        return "{" + ", ".join(_shown(each) for each in value) + "}"
+        return "{" + ", ".join(_shown(item) for item in value) + "}"
     return repr(value)

@@ -16,24 +16,24 @@ GENERATED = "reference/generated"
 
 def pages() -> dict[str, str]:
     """File below GENERATED -> its text."""
-    made = {f"api/{name}.rst": api_pages.page(name) for name in api_pages.PUBLIC_MODULES}
-    made["commands.md"] = command_pages.page()
-    made["ops.md"] = op_pages.page()
-    made["session-options.md"] = session_option_page.page()
-    return made
+    texts = {f"api/{name}.rst": api_pages.page(name) for name in api_pages.PUBLIC_MODULES}
+    texts["commands.md"] = command_pages.page()
+    texts["ops.md"] = op_pages.page()
+    texts["session-options.md"] = session_option_page.page()
+    return texts
 
 
 def write_pages(app: Sphinx) -> None:
     """Write the pages that have changed, and remove those that are no longer generated."""
     folder = Path(app.srcdir) / GENERATED
-    made = pages()
-    for name, text in made.items():
+    texts = pages()
+    for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
     for path in folder.rglob("*.*"):
-        if path.is_file() and str(path.relative_to(folder)) not in made:
+        if path.is_file() and str(path.relative_to(folder)) not in texts:
             path.unlink()
 
 

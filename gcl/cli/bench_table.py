@@ -89,8 +89,8 @@ def wrong(rows: list[Row]) -> bool:
 
 def document(run: RunHeader, rows: list[Row]) -> str:
     """The whole table as JSON."""
-    found = {**asdict(run), "average_busbw": _average(rows), "rows": [asdict(row) for row in rows]}
-    return json.dumps(found, indent=2)
+    table = {**asdict(run), "average_busbw": _average(rows), "rows": [asdict(row) for row in rows]}
+    return json.dumps(table, indent=2)
 
 
 def _timed(timing: Timing | None) -> tuple[object, ...]:
@@ -106,5 +106,5 @@ def _cells(values: Sequence[object]) -> str:
 
 
 def _average(rows: list[Row]) -> float:
-    found = [timing.busbw for row in rows for timing in row.timings]
-    return sum(found) / max(1, len(found))
+    bandwidths = [timing.busbw for row in rows for timing in row.timings]
+    return sum(bandwidths) / max(1, len(bandwidths))

@@ -148,7 +148,7 @@ class _Maker:
         values = self.contribution(replica).astype(sum_dtype(self.case.dtype))
         return values * values if self.case.op is Operator.SQUARE_ADD else values
 
-    def each(self, of: Callable[[int], np.ndarray]) -> Callable[[], np.ndarray]:
+    def rows(self, of: Callable[[int], np.ndarray]) -> Callable[[], np.ndarray]:
         return lambda: np.stack([of(replica) for replica in self.mine])
 
 
@@ -172,7 +172,7 @@ def _exact_mean(total: np.ndarray, group: Group, dtype: np.dtype[Any]) -> np.nda
 def _all_reduce(make: _Maker) -> list[BenchTrial]:
     communicator, op = make.communicator, make.case.op
     x, out = make.tensor(make.count), make.tensor(make.count)
-    fill, expected = make.filler(x), make.each(make.combined)
+    fill, expected = make.filler(x), make.rows(make.combined)
     return [
         BenchTrial(lambda: communicator.all_reduce(x, op, out=out), fill, out, expected),
         BenchTrial(lambda: communicator.all_reduce(x, op, out=x), fill, x, expected),
@@ -192,7 +192,7 @@ def _reduce_scatter(make: _Maker) -> list[BenchTrial]:
         own = make.group.index(replica)
         return padded[own * width : (own + 1) * width]
 
-    return [BenchTrial(lambda: communicator.reduce_scatter(x, op, out=out), make.filler(x), out, make.each(shard))]
+    return [BenchTrial(lambda: communicator.reduce_scatter(x, op, out=out), make.filler(x), out, make.rows(shard))]
 
 
 def _all_gather(make: _Maker) -> list[BenchTrial]:
@@ -202,11 +202,11 @@ def _all_gather(make: _Maker) -> list[BenchTrial]:
     def gathered(replica: int) -> np.ndarray:
         return np.stack([make.contribution(member) for member in make.members(replica)])
 
-    found = [BenchTrial(lambda: communicator.all_gather(x, out=out), make.filler(x), out, make.each(gathered))]
+    runs = [BenchTrial(lambda: communicator.all_gather(x, out=out), make.filler(x), out, make.rows(gathered))]
     if not make.case.private and make.group.count == 1:
         shared = communicator.shared((size, make.count), make.case.dtype)
         own = shared[make.mine.start : make.mine.stop]
-        found.append(
+        runs.append(
             BenchTrial(
                 lambda: communicator.all_gather(own, out=shared),
                 make.filler(own),
@@ -214,7 +214,7 @@ def _all_gather(make: _Maker) -> list[BenchTrial]:
                 lambda: gathered(make.mine.start),
             )
         )
-    return found
+    return runs
 
 
 def _all_to_all(make: _Maker) -> list[BenchTrial]:
@@ -225,13 +225,13 @@ def _all_to_all(make: _Maker) -> list[BenchTrial]:
         own = make.group.index(replica)
         return np.stack([make.contribution(m).reshape(size, -1)[own] for m in make.members(replica)])
 
-    return [BenchTrial(lambda: communicator.all_to_all(x, out=out), make.filler(x), out, make.each(slices))]
+    return [BenchTrial(lambda: communicator.all_to_all(x, out=out), make.filler(x), out, make.rows(slices))]
 
 
 def _broadcast(make: _Maker) -> list[BenchTrial]:
     communicator, root = make.communicator, make.case.root
     x, out = make.tensor(make.count), make.tensor(make.count)
-    expected = make.each(lambda replica: make.contribution(make.members(replica)[root]))
+    expected = make.rows(lambda replica: make.contribution(make.members(replica)[root]))
     return [
         BenchTrial(lambda: communicator.broadcast(x, root, out=out), make.filler(x), out, expected),
         BenchTrial(lambda: communicator.broadcast(x, root, out=x), make.filler(x), x, expected),

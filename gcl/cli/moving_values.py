@@ -93,18 +93,18 @@ def frames(schedule: Schedule, costs: Price | None = None) -> list[ValueFrame]:
             f"{MOST_REPLICAS} replicas, and --bytes for 1 to {MOST_ELEMENTS} elements"
         )
     values = np.outer(10 ** np.arange(replicas, dtype=np.int64), np.arange(elements, dtype=np.int64) % 9 + 1)
-    tensors, made = [values, np.ones_like(values)], list[ValueFrame]()
+    tensors, value_frames = [values, np.ones_like(values)], list[ValueFrame]()
     for number, phase in enumerate(schedule.phases):
         title = _title(schedule, number, None if costs is None else costs.phases[number].seconds)
         if phase.before is not None:
             tensors = [phase.before.rearrange(tensor) for tensor in tensors]
         program = phase.program
         both = [_states(program, tensor) for tensor in tensors]
-        made += _frames_of(phase, title, both)
+        value_frames += _frames_of(phase, title, both)
         tensors = [np.stack([states[r].buffers[OUTPUT] for r in range(replicas)]) for states in both]
         if phase.after is not None:
             tensors = [phase.after.undo(tensor) for tensor in tensors]
-    return made
+    return value_frames
 
 
 def values_text(shown: Sequence[ValueFrame]) -> str:
@@ -150,8 +150,8 @@ def _title(schedule: Schedule, number: int, seconds: float | None) -> str:
     )
     if seconds is None or not program.exchanges:
         return title
-    each = seconds / len(program.exchanges)
-    return f"{title}, modelled {TimeUnit.of(each).text(each)} for each exchange and the work after it"
+    average = seconds / len(program.exchanges)
+    return f"{title}, modelled {TimeUnit.of(average).text(average)} for each exchange and the work after it"
 
 
 def _states(program: StepProgram, tensor: NDArray[np.int64]) -> States:

@@ -54,7 +54,7 @@ def _draw_fabric(canvas: Canvas, schedule: Schedule) -> None:
         for numbers in ladders:
             canvas.y += room
             _draw_ladder(canvas, fabric, domain)
-            _draw_rings(canvas, schedule, domain, numbers, beside=len(ladders) == 1)
+            _draw_rings(canvas, schedule, domain, numbers, side_by_side=len(ladders) == 1)
             if domain + 1 < shown and numbers is ladders[-1]:
                 _draw_gateways(canvas, fabric, 2 * room - 48)
             canvas.y += _RAILS + room
@@ -137,10 +137,10 @@ def _ring_copies(schedule: Schedule) -> list[CrossReplicaCopy]:
     return []
 
 
-def _draw_rings(canvas: Canvas, schedule: Schedule, domain: int, numbers: list[int], *, beside: bool) -> None:
+def _draw_rings(canvas: Canvas, schedule: Schedule, domain: int, numbers: list[int], *, side_by_side: bool) -> None:
     fabric, copies = schedule.fabric, _ring_copies(schedule)
     for number in numbers:
-        copy, distance = copies[number], 3.0 + 4.0 * (number // 2) * beside
+        copy, distance = copies[number], 3.0 + 4.0 * (number // 2) * side_by_side
         for sender, receiver in copy.pairs():
             if fabric.domain_of(fabric.ipus_of(sender)[0]) != domain:
                 continue
@@ -261,14 +261,14 @@ class _Cell:
 def _draw_cell(canvas: Canvas, cell: _Cell, exchange: Exchange, replica: int, members: int, itemsize: int) -> None:
     streams = exchange.streams()
     part = (cell.height - 3) / len(streams)
-    for place, (name, copies) in enumerate(streams.items()):
+    for index, (name, copies) in enumerate(streams.items()):
         text, copy = sent_fragment(copies[0], replica), copies[0]
         if text == "-":
             continue
-        nbytes = sum(one.source.elements for one in copies) * itemsize
+        nbytes = sum(stream_copy.source.elements for stream_copy in copies) * itemsize
         fill = f"hsl({360 * copy.carries[replica] / members:.0f},75%,{93 if copy.redundant else 78}%)"
         tip = f"{name}: replica {replica} sends fragment {text} to replica {copy.to[replica]}, {nbytes:,} bytes"
-        y = cell.y + 1 + place * part
+        y = cell.y + 1 + index * part
         canvas.box(cell.x + 1, y, cell.width - 2, part * 0.95, fill=fill, title=tip)
         if part >= 9:
             size = min(10.0, part - 2, (cell.width - 2) / max(2, len(text)) * 1.5)

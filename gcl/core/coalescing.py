@@ -30,10 +30,10 @@ def checked(
     """Raise ArgumentError unless all ``tensors`` pass ``check`` and ``outs`` have the ``shape`` of each result."""
     for x in tensors:
         check(np.ascontiguousarray(x) if isinstance(x, np.ndarray) and x.ndim else x)
-    found = {x.dtype for x in tensors}
-    if len(found) != 1:
+    dtypes = {x.dtype for x in tensors}
+    if len(dtypes) != 1:
         raise ArgumentError(
-            f"the tensors of the list are of {', '.join(sorted(map(str, found))) or 'no dtype'}; "
+            f"the tensors of the list are of {', '.join(sorted(map(str, dtypes))) or 'no dtype'}; "
             "give at least one tensor, all of the same dtype"
         )
     if outs is None:
@@ -42,14 +42,14 @@ def checked(
         raise ArgumentError(
             f"x is a list of tensors, but out is {_kind(outs)}; give a list of the same number of arrays"
         )
-    needed, given = [shape(x) for x in tensors], [out.shape for out in outs]
-    if given != needed:
+    needed, shapes = [shape(x) for x in tensors], [out.shape for out in outs]
+    if shapes != needed:
         raise ArgumentError(
-            f"outs have shapes {[list(s) for s in given]}; these tensors need {[list(s) for s in needed]}"
+            f"outs have shapes {[list(s) for s in shapes]}; these tensors need {[list(s) for s in needed]}"
         )
     for out in outs:
-        if out.dtype not in found or not out.flags.writeable:
-            raise ArgumentError(f"out is of {out.dtype}{_access(out)}; it must be of {found.pop()} and writable")
+        if out.dtype not in dtypes or not out.flags.writeable:
+            raise ArgumentError(f"out is of {out.dtype}{_access(out)}; it must be of {dtypes.pop()} and writable")
 
 
 def elementwise(

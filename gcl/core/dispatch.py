@@ -107,16 +107,16 @@ class Dispatch:
             return False
         if call is None:
             return False
-        known, given = call.x(), call.out()
+        known, known_out = call.x(), call.out()
         if (
             known is None
-            or given is None
+            or known_out is None
             or known is not x
-            or given is not out
+            or known_out is not out
             or known.shape != call.shape
             or known.dtype is not call.dtype
-            or (given is not known and (given.shape != call.out_shape or given.dtype is not call.dtype))
-            or not given.flags.writeable
+            or (known_out is not known and (known_out.shape != call.out_shape or known_out.dtype is not call.dtype))
+            or not known_out.flags.writeable
         ):
             return False
         try:
@@ -174,9 +174,9 @@ class Dispatch:
 
     def scatter_list(self, x: list[np.ndarray], op: str, out: list[np.ndarray] | None) -> list[np.ndarray]:
         """Reduce-scatter a list of tensors, in one transfer where ``shards`` can pack them."""
-        widths = [self.width(one, op) for one in x]
+        widths = [self.width(tensor, op) for tensor in x]
         if not self._shards.packs(widths, x[0].dtype, op):
-            return coalescing.one_by_one(x, out, lambda one: self._scatter(one, op))
+            return coalescing.one_by_one(x, out, lambda tensor: self._scatter(tensor, op))
         transfer = self.coalesced(Collective.REDUCE_SCATTER, op)
         return coalescing.scattered(x, out, widths, self.group.size, self._empty_flat, transfer)
 

@@ -34,16 +34,16 @@ class Operator(StrEnum):
     def parse(cls, name: str, dtype: np.dtype[Any] | None = None) -> Operator:
         """The operator ``name``, in any letter case; raise ArgumentError if unknown or not for ``dtype``."""
         try:
-            found = cls(name.lower())
+            operator = cls(name.lower())
         except (ValueError, AttributeError):
             raise ArgumentError(
                 f"operator {name!r} is unknown; use {', '.join(cls)}{did_you_mean(name, cls)}"
             ) from None
-        if dtype == np.bool_ and found not in _FOR_BOOL:
-            raise ArgumentError(f"operator {found} does not take bool; use {', '.join(sorted(_FOR_BOOL))}")
-        if dtype not in (None, np.bool_) and found in _LOGICAL:
-            raise ArgumentError(f"operator {found} does not take {dtype}; it takes bool")
-        return found
+        if dtype == np.bool_ and operator not in _FOR_BOOL:
+            raise ArgumentError(f"operator {operator} does not take bool; use {', '.join(sorted(_FOR_BOOL))}")
+        if dtype not in (None, np.bool_) and operator in _LOGICAL:
+            raise ArgumentError(f"operator {operator} does not take {dtype}; it takes bool")
+        return operator
 
 
 _LOGICAL = {Operator.LOGICAL_AND, Operator.LOGICAL_OR}

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import cached_property
 from hashlib import blake2b
@@ -145,10 +145,6 @@ class Request:
     def signature(self) -> int:
         """Hash of the call, equal on all ranks that make the same call; others collide with probability 2^-63."""
         return int.from_bytes(blake2b(str(self).encode(), digest_size=8).digest()) >> 1
-
-    def resized(self, count: int) -> Request:
-        """The same for ``count`` elements."""
-        return replace(self, count=count)
 
     def key(self, x: np.ndarray, out: np.ndarray) -> tuple[object, ...]:
         """The key under which a prepared call on these two arrays is kept."""

@@ -128,8 +128,8 @@ def dims_of(shape: int | Sequence[int]) -> tuple[int, ...]:
 def dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
     """``dtype`` as a numpy dtype; raise ArgumentError if collectives do not support it."""
     try:
-        found: np.dtype[Any] = np.dtype(dtype)
+        numpy_dtype: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
         raise ArgumentError(f"{dtype!r} is not a dtype; give a dtype such as 'float32'") from None
-    type_tag(found)
-    return found
+    type_tag(numpy_dtype)
+    return numpy_dtype

@@ -121,8 +121,8 @@ class TracedDispatch(Dispatch):
         """The method of a call; None for a barrier, and for a call that will be refused."""
         if code == CollectiveCode.BARRIER or not isinstance(x, np.ndarray):
             return None
-        found = CollectiveCode(code)
-        collective = _SHARED.get(found) or Collective[found.name]
+        call_code = CollectiveCode(code)
+        collective = _SHARED.get(call_code) or Collective[call_code.name]
         try:
             operator = Operator.parse(op, x.dtype) if collective in REDUCING else Operator.ADD
             return self._method(Request(collective, operator, x.dtype, x.size // self.world.local))

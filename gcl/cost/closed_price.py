@@ -87,8 +87,8 @@ def _on_ipus(elements: int | Sequence[int], ipus: int) -> tuple[int, ...]:
         return spread(elements, ipus)
     if len(elements) != ipus:
         raise ArgumentError(f"elements are given for {len(elements)} IPUs, but a replica has {ipus}; give each")
-    for each in elements:
-        check_whole(each, "elements")
+    for count in elements:
+        check_whole(count, "elements")
     return tuple(elements)
 
 
@@ -234,9 +234,9 @@ _WAYS: dict[Method, tuple[tuple[int, int], ...]] = {
 
 
 def _ring_loads(fabric: Fabric, method: Method) -> _RingLoads:
-    one = Fabric(fabric.replicas_per_domain, fabric.ipus_per_replica, 1, fabric.topology, fabric.configuration)
-    short = one.replicas <= 2 and method is Method.MEET_IN_MIDDLE_RING
-    return _loads_in_domain(one, Method.CLOCKWISE_RING if short else method)
+    domain = Fabric(fabric.replicas_per_domain, fabric.ipus_per_replica, 1, fabric.topology, fabric.configuration)
+    short = domain.replicas <= 2 and method is Method.MEET_IN_MIDDLE_RING
+    return _loads_in_domain(domain, Method.CLOCKWISE_RING if short else method)
 
 
 @lru_cache(maxsize=512)  # pure: one entry for each kind of domain
@@ -248,8 +248,8 @@ def _loads_in_domain(domain: Fabric, method: Method) -> _RingLoads:
     longest = 0
     for stream, (step, number) in enumerate(ways):
         order = orders[number]
-        for place, sender in enumerate(order):
-            receiver = order[(place + step) % n]
+        for index, sender in enumerate(order):
+            receiver = order[(index + step) % n]
             for ipu in range(domain.ipus_per_replica):
                 route = domain.route(domain.ipus_of(sender)[ipu], domain.ipus_of(receiver)[ipu])
                 longest = max(longest, len(route))

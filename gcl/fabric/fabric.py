@@ -215,8 +215,8 @@ class Fabric:
 
     def coordinates(self, ipu: int) -> tuple[int, int, int]:
         """(domain, row, rail) of ``ipu``; rail 0 is the left one."""
-        place = ipu % self.ipus_per_domain
-        return self.domain_of(ipu), place // 2, place % 2
+        index = ipu % self.ipus_per_domain
+        return self.domain_of(ipu), index // 2, index % 2
 
     # ---------------------------------------------------------------- links and routes
 

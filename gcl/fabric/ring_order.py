@@ -71,10 +71,10 @@ def ring(order: Order, n: int) -> tuple[int, ...]:
 
 def inverse(positions: tuple[int, ...]) -> tuple[int, ...]:
     """The position of each replica: ``inverse(ring)[ring[p]] == p``."""
-    places = [0] * len(positions)
+    inverted = [0] * len(positions)
     for position, replica in enumerate(positions):
-        places[replica] = position
-    return tuple(places)
+        inverted[replica] = position
+    return tuple(inverted)
 
 
 def order_of(fabric: Fabric) -> Order:

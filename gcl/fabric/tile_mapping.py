@@ -77,8 +77,8 @@ def per_ipu_tiles(
             + (", and come in pairs: use even numbers" if pairs else ", and leave one at least: use whole numbers")
         )
     order = [tile for first in _spread_out(tiles // step) for tile in range(first * step, first * step + step)]
-    found = order[offset : offset + count]
-    return sorted(found) if ordered else found
+    tile_ids = order[offset : offset + count]
+    return sorted(tile_ids) if ordered else tile_ids
 
 
 def exchange_buses(tiles: list[int]) -> int:

@@ -70,9 +70,9 @@ def stream_bytes(to: int, frm: int, n: int) -> None:
 
 
 @bare_part
-def copy_part(to: int, frm: int, n: int, whole: int) -> None:
-    """Copy ``n`` of the ``whole`` bytes that this rank writes in this call."""
-    if whole >= STREAMED_BYTES and to != frm:
+def copy_part(to: int, frm: int, n: int, total: int) -> None:
+    """Copy ``n`` of the ``total`` bytes that this rank writes in this call."""
+    if total >= STREAMED_BYTES and to != frm:
         stream_bytes(to, frm, n)
     else:
         copy_bytes(to, frm, n)

@@ -175,13 +175,13 @@ def _sum(count: int, out: str = "", /, *, divided: bool = False) -> _Emit:
         table = builder.inttoptr(block.at, _WORD.as_pointer())
         listed = [builder.load(builder.gep(table, [_WORD(scope)])) for scope in range(count)]
         tensors = list(enumerate(builder.add(address, block.offset) for address in listed))
-        with for_range(builder, block.n) as each:
-            total = _tree(builder, [memory.read(builder, address, each.index, scope) for scope, address in tensors])
+        with for_range(builder, block.n) as item:
+            total = _tree(builder, [memory.read(builder, address, item.index, scope) for scope, address in tensors])
             if divided:
                 total = _quotient(builder, total, block.divisor)
             for scope, address in [(_OUT, block.out)] if out else tensors:
                 elements = block.sums if out == "sums" else memory
-                elements.write(builder, address, each.index, scope, total)
+                elements.write(builder, address, item.index, scope, total)
 
     return emit
 
@@ -191,10 +191,10 @@ def _combine(combine: _Combine) -> _Emit:
 
     def emit(block: _LoopContext) -> None:
         builder, sums = block.builder, block.sums
-        with for_range(builder, block.n) as each:
-            left = sums.read(builder, block.out, each.index, _OUT)
-            right = sums.read(builder, block.at, each.index, 0)
-            sums.write(builder, block.out, each.index, _OUT, combine(builder, left, right))
+        with for_range(builder, block.n) as item:
+            left = sums.read(builder, block.out, item.index, _OUT)
+            right = sums.read(builder, block.at, item.index, 0)
+            sums.write(builder, block.out, item.index, _OUT, combine(builder, left, right))
 
     return emit
 
@@ -204,18 +204,18 @@ def _update(change: Callable[[Any, Any, Any], Any]) -> _Emit:
 
     def emit(block: _LoopContext) -> None:
         builder, sums = block.builder, block.sums
-        with for_range(builder, block.n) as each:
-            value = sums.read(builder, block.out, each.index, _OUT)
-            sums.write(builder, block.out, each.index, _OUT, change(builder, value, block.divisor))
+        with for_range(builder, block.n) as item:
+            value = sums.read(builder, block.out, item.index, _OUT)
+            sums.write(builder, block.out, item.index, _OUT, change(builder, value, block.divisor))
 
     return emit
 
 
 def _round(block: _LoopContext) -> None:
     """Store the sums at ``at`` to ``out``, in the dtype of the tensor."""
-    with for_range(block.builder, block.n) as each:
-        value = block.sums.read(block.builder, block.at, each.index, 0)
-        block.stored.write(block.builder, block.out, each.index, _OUT, value)
+    with for_range(block.builder, block.n) as item:
+        value = block.sums.read(block.builder, block.at, item.index, 0)
+        block.stored.write(block.builder, block.out, item.index, _OUT, value)
 
 
 #: In the order of ElementLoop.

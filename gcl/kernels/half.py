@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
-from numba import types
 
-from gcl.kernels.jit import intrinsic, jit
-
-__all__ = ["float_to_half", "half_to_float", "narrow_bfloat", "narrow_half", "widen_bfloat", "widen_half"]
+__all__ = ["narrow_bfloat", "narrow_half", "widen_bfloat", "widen_half"]
 
 _HALF, _FLOAT, _INT16, _INT32 = ir.HalfType(), ir.FloatType(), ir.IntType(16), ir.IntType(32)
 
@@ -42,33 +38,3 @@ def narrow_bfloat(builder: Any, value: Any) -> Any:
     quiet = builder.or_(builder.lshr(bits, _INT32(16)), _INT32(0x40))
     is_nan = builder.fcmp_unordered("uno", value, value)
     return builder.trunc(builder.select(is_nan, quiet, rounded), _INT16)
-
-
-@intrinsic
-def _float_of_half(typing_context: Any, bits: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return widen_half(builder, *arguments)
-
-    return types.float32(types.uint16), codegen
-
-
-@intrinsic
-def _half_of_float(typing_context: Any, value: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return narrow_half(builder, *arguments)
-
-    return types.uint16(types.float32), codegen
-
-
-@jit
-def half_to_float(bits: np.ndarray, out: np.ndarray) -> None:
-    """Widen ``bits`` (uint16 [n], a view of float16) into ``out`` (float32 [n])."""
-    for i in range(out.size):
-        out[i] = _float_of_half(bits[i])
-
-
-@jit
-def float_to_half(values: np.ndarray, out: np.ndarray) -> None:
-    """Round ``values`` (float32 [n]) into ``out`` (uint16 [n], a view of float16), ties to even."""
-    for i in range(out.size):
-        out[i] = _half_of_float(values[i])

@@ -117,22 +117,22 @@ class _SharedCache:
             initialise_runtime(context)
         if not self._is_trusted():
             return None
-        found = self._stored_kernel(signature, context)
-        if found is None:
+        kernel = self._stored_kernel(signature, context)
+        if kernel is None:
             self._held.enter_context(held(self._lock, PATIENCE))
-            found = self._stored_kernel(signature, context)
-            if found is not None:
+            kernel = self._stored_kernel(signature, context)
+            if kernel is not None:
                 self._held.close()
-        return found
+        return kernel
 
     def _stored_kernel(self, signature: object, context: Any) -> Any:
         with uninterrupted():
             return self._stored.load(signature, context)
 
-    def save(self, *made: object) -> None:
+    def save(self, *entry: object) -> None:
         try:
             if self._is_trusted():
-                self._stored.save(*made)
+                self._stored.save(*entry)
         except OSError as error:
             _warn(f"compiled kernels cannot be written to {self._lock.parent}: {error.strerror}")
         finally:
@@ -140,7 +140,7 @@ class _SharedCache:
 
     def _is_trusted(self) -> bool:
         folder = self._lock.parent
-        fault = folder_fault(folder, beside=self._source) if folder.exists() else ""
+        fault = folder_fault(folder, source=self._source) if folder.exists() else ""
         if fault:
             _warn(
                 f"compiled kernels are not cached in {folder}: {fault}; set NUMBA_CACHE_DIR to a folder of your own"
@@ -148,7 +148,7 @@ class _SharedCache:
         return not fault
 
     def _fault(self, path: str) -> str:
-        fault = file_fault(path, beside=self._source)
+        fault = file_fault(path, source=self._source)
         if fault:
             _warn(f"a compiled kernel is not used: {fault}; it is compiled again")
         return fault
@@ -217,12 +217,12 @@ def sources(function: Callable[..., object]) -> int:
     folders = tuple(
         filter(None, map(_folder_of, sorted({top.partition(".")[0] for top in (function.__module__, __name__)})))
     )
-    found, seen = [Path(function.__code__.co_filename)], set[Path]()
-    while found:
-        path = found.pop()
+    queue, seen = [Path(function.__code__.co_filename)], set[Path]()
+    while queue:
+        path = queue.pop()
         if path not in seen:
             seen.add(path)
-            found += _imported(path, folders)
+            queue += _imported(path, folders)
     return crc32(repr(sorted(_contents(path)[0] for path in seen)).encode())
 
 
@@ -235,24 +235,24 @@ def _folder_of(package: str) -> Path | None:
 @cache
 def _imported(path: Path, folders: tuple[Path, ...]) -> list[Path]:
     """The files within ``folders`` that ``path`` imports, except packages as a whole, which export no kernels."""
-    found = []
+    files = []
     for module, names in _contents(path)[1]:
         package, *parts = module.split(".")
         for folder in folders:
             if package == folder.name and parts:
-                found += _files(folder.joinpath(*parts), names)
-    return found
+                files += _files(folder.joinpath(*parts), names)
+    return files
 
 
-def _files(place: Path, names: str) -> list[Path]:
+def _files(module: Path, names: str) -> list[Path]:
     """The file of a module, or those of a package and of the modules that ``names`` imports from it."""
-    file = place.with_suffix(".py")
+    file = module.with_suffix(".py")
     if file.is_file():
         return [file]
     return [
-        one
-        for one in (place / "__init__.py", *(place / f"{name}.py" for name in _NAME.findall(names)))
-        if one.is_file()
+        path
+        for path in (module / "__init__.py", *(module / f"{name}.py" for name in _NAME.findall(names)))
+        if path.is_file()
     ]
 
 

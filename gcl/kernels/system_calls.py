@@ -42,9 +42,9 @@ process_vm_writev = _external("process_vm_writev", _WORD, *[_WORD] * 6)
 def _call(arguments: int) -> Any:
     """Signature and code generator of a call, by address, of a C function that returns an int."""
 
-    def codegen(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         function = ir.FunctionType(_INT32, [_INT64] * arguments)
-        return builder.call(builder.inttoptr(given[0], function.as_pointer()), given[1:])
+        return builder.call(builder.inttoptr(values[0], function.as_pointer()), values[1:])
 
     return types.int32(*[types.int64] * (1 + arguments)), codegen
 

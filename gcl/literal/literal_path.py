@@ -114,8 +114,8 @@ class LiteralPath:
 
     def fragment(self, elements: int, dtype: np.dtype[Any], op: Operator) -> int:
         """Elements of one member's fragment in a reduce-scatter."""
-        found = self._scheduled(Collective.REDUCE_SCATTER, elements, dtype.itemsize, _local_or_add(op), 0)
-        return found.phases[-1].program.width
+        plan = self._scheduled(Collective.REDUCE_SCATTER, elements, dtype.itemsize, _local_or_add(op), 0)
+        return plan.phases[-1].program.width
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor of the path below."""
@@ -131,10 +131,10 @@ class LiteralPath:
         if request.collective is None:
             self._path.run(request, x, out)
             return
-        found = self._schedule_of(request)
+        plan = self._schedule_of(request)
         try:
             self._path.run(self._announced(request), self._nothing, self._nothing)
-            self._execute(found, request, x, out)
+            self._execute(plan, request, x, out)
         except BaseException as error:
             self.fail(error)
             raise
@@ -160,20 +160,20 @@ class LiteralPath:
         else:
             self._path.fail(error)
 
-    def _execute(self, found: Schedule, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+    def _execute(self, plan: Schedule, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         wide, operation = _travelling(request), OPERATIONS[request.operator]
         reduces = request.collective in REDUCING and request.operator is not Operator.LOCAL
-        self._transport.begin(request, max(map(_most_sent, found.programs), default=0), wide)
+        self._transport.begin(request, max(map(_most_sent, plan.programs), default=0), wide)
         rows = x.reshape(self._world.local, -1)
-        scatters = [phase for phase in found.phases if phase.program.collective is not Collective.ALL_GATHER]
+        scatters = [phase for phase in plan.phases if phase.program.collective is not Collective.ALL_GATHER]
         with np.errstate(all="ignore"):  # as the compiled kernels do
             if reduces:
                 rows = operation.prepare(rows.astype(wide, copy=False))
                 rows = self._phases(scatters, rows, request)
                 rows = operation.finish(rows, self._group.size).astype(request.dtype, copy=False)
-                rows = self._phases(list(found.phases[len(scatters) :]), rows, request)
+                rows = self._phases(list(plan.phases[len(scatters) :]), rows, request)
             else:
-                rows = self._phases(list(found.phases), rows, request)
+                rows = self._phases(list(plan.phases), rows, request)
         if request.shared:
             out.reshape(-1)[...] = rows[0]
         else:

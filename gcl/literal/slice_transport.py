@@ -64,7 +64,7 @@ class _MemoryTransport:
     def __init__(self, memory: MemoryPath, here: Collection[int], local: int) -> None:
         self._memory, self._local = memory, local
         #: each replica's place on the host
-        self.here = {replica: place for place, replica in enumerate(here)}
+        self.here = {replica: index for index, replica in enumerate(here)}
         self._mine = np.empty((local, 0), np.uint8)
         self._addresses: list[int] = []
         self._slot_bytes = -1
@@ -105,8 +105,8 @@ class _MemoryTransport:
     def _grow(self, nbytes: int) -> None:
         """Allocate larger slots, and exchange their addresses."""
         self._mine = self._memory.empty((self._local, 2 * nbytes), np.dtype(np.uint8))
-        whole = Request(None, Operator.ADD, self._mine.dtype, 2 * nbytes)
-        self._addresses = self._memory.addresses(whole, self._mine)
+        request = Request(None, Operator.ADD, self._mine.dtype, 2 * nbytes)
+        self._addresses = self._memory.addresses(request, self._mine)
         self._slot_bytes = nbytes
 
     def _slot(self, sender: int, start: int, like: np.ndarray) -> np.ndarray:

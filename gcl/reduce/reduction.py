@@ -88,14 +88,14 @@ def subtrees(start: int, stop: int) -> list[Subtree]:
 
     ``subtrees(3, 8)`` is ``[(3, 1), (4, 4)]``: the parts of the tree that one process can combine by itself.
     """
-    found = []
+    trees = []
     while start < stop:
         size = start & -start or 1 << (stop - start).bit_length()
         while start + size > stop:
             size //= 2
-        found.append(Subtree(start, size))
+        trees.append(Subtree(start, size))
         start += size
-    return found
+    return trees
 
 
 def new_scratch() -> np.ndarray:

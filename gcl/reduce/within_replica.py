@@ -32,8 +32,8 @@ def all_reduce_within_replica(x: Tensors, op: str = Operator.ADD, *, out: Tensor
     ``out`` (default: a new tensor) may be ``x`` itself. Returns ``out``.
     """
     if isinstance(x, list | tuple):
-        pairs = _pairs(x, out, op, lambda one: one.shape)
-        return [all_reduce_within_replica(one, op, out=to) for one, to in pairs]
+        pairs = _pairs(x, out, op, lambda tensor: tensor.shape)
+        return [all_reduce_within_replica(tensor, op, out=to) for tensor, to in pairs]
     name = _checked(x, op)
     out = _output(x, x.shape, out)
     if name is Operator.LOCAL:
@@ -52,7 +52,7 @@ def reduce_scatter_within_replica(x: Tensors, op: str = Operator.ADD, *, out: Te
     """
     if isinstance(x, list | tuple):
         pairs = _pairs(x, out, op, _scattered)
-        return [reduce_scatter_within_replica(one, op, out=to) for one, to in pairs]
+        return [reduce_scatter_within_replica(tensor, op, out=to) for tensor, to in pairs]
     name = _checked(x, op)
     out = _output(x, _scattered(x), out)
     (_, ipus, count), width = x.shape, out.shape[2]
@@ -72,7 +72,7 @@ def reduce_scatter_within_replica(x: Tensors, op: str = Operator.ADD, *, out: Te
 def all_gather_within_replica(x: Tensors, *, out: Tensors | None = None) -> Tensors:
     """Join the shards ``x`` [local replicas, IPUs, ...] of each replica: [local replicas, IPUs, IPUs, ...]."""
     if isinstance(x, list | tuple):
-        return [all_gather_within_replica(one, out=to) for one, to in _pairs(x, out, Operator.LOCAL, _gathered)]
+        return [all_gather_within_replica(tensor, out=to) for tensor, to in _pairs(x, out, Operator.LOCAL, _gathered)]
     _checked(x, Operator.LOCAL)
     out = _output(x, _gathered(x), out)
     out[...] = x[:, np.newaxis]
@@ -102,12 +102,12 @@ def _pairs(
     shape: Callable[[np.ndarray], tuple[int, ...]],
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Each tensor of a list with its output tensor; ArgumentError if any of them is not valid."""
-    given: Sequence[np.ndarray | None] = [None] * len(tensors) if outs is None else outs
-    if not isinstance(given, list | tuple) or len(given) != len(tensors):
+    outputs: Sequence[np.ndarray | None] = [None] * len(tensors) if outs is None else outs
+    if not isinstance(outputs, list | tuple) or len(outputs) != len(tensors):
         raise ArgumentError(f"x is a list of {len(tensors)} tensors; give a list of the same number of arrays as out")
     for x in tensors:
         _checked(x, op)
-    return [(x, _output(x, shape(x), out)) for x, out in zip(tensors, given, strict=True)]
+    return [(x, _output(x, shape(x), out)) for x, out in zip(tensors, outputs, strict=True)]
 
 
 def _reduce(
@@ -128,8 +128,8 @@ def _addresses(x: np.ndarray) -> np.ndarray:
 
 def _checked(x: np.ndarray, op: str) -> Operator:
     if not isinstance(x, np.ndarray) or x.ndim < 2 or x.shape[1] < 1:
-        found = f"shape {list(x.shape)}" if isinstance(x, np.ndarray) else type(x).__name__
-        raise ArgumentError(f"{found} is not a tensor of replicas; give an array [local replicas, IPUs, ...]")
+        description = f"shape {list(x.shape)}" if isinstance(x, np.ndarray) else type(x).__name__
+        raise ArgumentError(f"{description} is not a tensor of replicas; give an array [local replicas, IPUs, ...]")
     if not x.flags.c_contiguous:
         raise ArgumentError("the tensor is not C-contiguous; pass np.ascontiguousarray(x)")
     type_tag(x.dtype)

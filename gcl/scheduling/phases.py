@@ -109,12 +109,12 @@ class PhaseBuilder:
                 f"{self.total} phases; name {' or '.join(map(str, sorted(allowed)))}"
             )
 
-    def method(self, collective: Collective, level: Level, elements: int, place: int) -> Choice:
-        """The method of phase ``place``: the requested one, or with auto by the ``elements`` of its input.
+    def method(self, collective: Collective, level: Level, elements: int, phase: int) -> Choice:
+        """The method of ``phase``: the requested one, or with auto by the ``elements`` of its input.
 
         Domains form a plain ring, so between domains quad_directional_ring becomes bidirectional_ring_pair.
         """
-        requested = self._requested(collective, place)
+        requested = self._requested(collective, phase)
         if requested is Method.QUAD_DIRECTIONAL_RING and not level.inside:
             quad_orders(self.fabric)  # raises where the fabric does not support it
             return Choice(
@@ -170,9 +170,9 @@ class PhaseBuilder:
         single = self.fabric.ipus_per_replica == 1
         return bool(track.orders) and group.stride > 1 and inside and (single if option is None else option)
 
-    def _requested(self, collective: Collective, place: int) -> Method:
+    def _requested(self, collective: Collective, phase: int) -> Method:
         if len(self.chain) == self.total:
-            return self.chain[place]
+            return self.chain[phase]
         return self.chain[-1 if collective is Collective.ALL_GATHER else 0]
 
     def _orders(self, level: Level, method: Method) -> tuple[tuple[int, ...], ...]:

@@ -158,18 +158,18 @@ def _all_reduce(job: _Inputs) -> list[ProgramPhase]:
     return _reduce_on(parts, job.builder(2 * len(parts)), job.tensor, 0)
 
 
-def _reduce_on(parts: list[Level], builder: PhaseBuilder, tensor: tuple[int, ...], place: int) -> list[ProgramPhase]:
+def _reduce_on(parts: list[Level], builder: PhaseBuilder, tensor: tuple[int, ...], phase: int) -> list[ProgramPhase]:
     """Reduce-scatter on the first level, all-reduce the shard on the others, all-gather on the first level."""
     level, *rest = parts
-    scatter = builder.method(_SCATTER, level, sum(tensor), place)
+    scatter = builder.method(_SCATTER, level, sum(tensor), phase)
     padding = PlainPadding(level.size, tensor, METHODS[scatter.method].splits)
     order = padding.arrangement()
-    gather = builder.method(_GATHER, level, padding.shard, builder.total - 1 - place)
+    gather = builder.method(_GATHER, level, padding.shard, builder.total - 1 - phase)
     # methods that use several directions distribute half a fragment at a time
     reordered_over = level.size * (2 if max(METHODS[way.method].splits for way in (scatter, gather)) > 1 else 1)
     return [
         builder.ring(_SCATTER, level, padding.widths, scatter, before=order, reordered_over=reordered_over),
-        *(_reduce_on(rest, builder, padding.widths, place + 1) if rest else []),
+        *(_reduce_on(rest, builder, padding.widths, phase + 1) if rest else []),
         builder.ring(_GATHER, level, padding.widths, gather, after=order, reordered_over=reordered_over),
     ]
 
@@ -201,11 +201,11 @@ def _all_gather(job: _Inputs) -> list[ProgramPhase]:
     across, wide = rest[0], _times(rest[0].size, widths)
     outer = builder.method(_GATHER, across, job.elements, 0)
     inner = builder.method(_GATHER, first, sum(wide), 1)
-    whole = PlainPadding(job.group.size, _times(job.group.size, widths))
+    padding = PlainPadding(job.group.size, _times(job.group.size, widths))
     order = PlainPadding(across.size, wide).arrangement()
     return [
         builder.ring(_GATHER, across, widths, outer, after=order),
-        builder.ring(_GATHER, first, wide, inner, after=whole.shard_order(across.size)),
+        builder.ring(_GATHER, first, wide, inner, after=padding.shard_order(across.size)),
     ]
 
 

@@ -69,8 +69,8 @@ class Calls(ProcessGroup):
                 with self._group.refusals:
                     collective()
             except BaseException as error:
-                found = as_dist_error(error)
-                raise found from found.__cause__
+                dist_error = as_dist_error(error)
+                raise dist_error from dist_error.__cause__
         return GclWork.done(results)
 
     def _turn(self) -> AbstractContextManager[object]:
@@ -140,21 +140,21 @@ class Calls(ProcessGroup):
             if op is not None:
                 check_operator(op, tensors[0].dtype)
 
-    def _check_list(self, name: str, many: Tensors, one: torch.Tensor, which: str) -> None:
-        """Raise ArgumentError unless ``many`` are a tensor like ``one`` for each rank."""
+    def _check_list(self, name: str, many: Tensors, reference: torch.Tensor, which: str) -> None:
+        """Raise ArgumentError unless ``many`` are a tensor like ``reference`` for each rank."""
         if len(many) != self.size():
             raise self._refused(f"{name}: {len(many)} {which}s for {self.size()} ranks; give one for each")
         for rank, tensor in enumerate(many):
-            if tensor.numel() != one.numel() or tensor.dtype != one.dtype:
+            if tensor.numel() != reference.numel() or tensor.dtype != reference.dtype:
                 raise self._refused(
                     f"{name}: {which} {rank} has shape {list(tensor.shape)} and {tensor.dtype}, the other tensor "
-                    f"{list(one.shape)} and {one.dtype}; pass tensors of one size and dtype"
+                    f"{list(reference.shape)} and {reference.dtype}; pass tensors of one size and dtype"
                 )
 
-    def _check_whole(self, name: str, which: str, whole: torch.Tensor, part: torch.Tensor) -> None:
-        if whole.numel() != part.numel() * self.size() or whole.dtype != part.dtype:
+    def _check_whole(self, name: str, which: str, joined: torch.Tensor, part: torch.Tensor) -> None:
+        if joined.numel() != part.numel() * self.size() or joined.dtype != part.dtype:
             raise self._refused(
-                f"{name}: the {which} has {whole.numel()} elements of {whole.dtype}; it needs {self.size()} x "
+                f"{name}: the {which} has {joined.numel()} elements of {joined.dtype}; it needs {self.size()} x "
                 f"{part.numel()} of {part.dtype}"
             )
 

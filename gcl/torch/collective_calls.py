@@ -80,7 +80,7 @@ class CollectiveCalls(Calls):
         opts = opts or AllgatherOptions()
         if far := self._elsewhere(inputs):
             return far.allgather_coalesced(outputs, inputs, opts)
-        self._check("all_gather", [*inputs, *(one for some in outputs for one in some)])
+        self._check("all_gather", [*inputs, *(tensor for some in outputs for tensor in some)])
         if len(outputs) != self.size() or any(len(some) != len(inputs) for some in outputs):
             raise self._refused(
                 f"allgather_coalesced: output lists should be equal in size and number: {list(map(len, outputs))} "
@@ -89,8 +89,8 @@ class CollectiveCalls(Calls):
         work = self._collectives
 
         def run() -> None:
-            for place, tensor in enumerate(inputs):
-                work.all_gather([some[place] for some in outputs], tensor)
+            for index, tensor in enumerate(inputs):
+                work.all_gather([some[index] for some in outputs], tensor)
 
         return self._begin("all_gather", run, outputs, inputs, opts)
 

@@ -98,13 +98,13 @@ class Collectives:
 
     def reduce_scatter_single(self, out: torch.Tensor, tensor: torch.Tensor, op: ReduceOp) -> None:
         """Combine ``tensor`` of all ranks; rank i gets part i."""
-        whole = contiguous(tensor).view(-1)
-        operator = operator_of(op, whole.dtype)
+        flattened = contiguous(tensor).view(-1)
+        operator = operator_of(op, flattened.dtype)
         if operator is None:
-            self.reduce_scatter(out, [part.view(out.shape) for part in whole.chunk(self.ranks)], op)
+            self.reduce_scatter(out, [part.view(out.shape) for part in flattened.chunk(self.ranks)], op)
             return
         with Flat(out, reads=False) as flat:
-            self.group.reduce_scatter(array_of(whole), array_of(flat), operator)
+            self.group.reduce_scatter(array_of(flattened), array_of(flat), operator)
 
     def all_gather(self, outs: Tensors, tensor: torch.Tensor) -> None:
         """Copy ``tensor`` of rank i to ``outs[i]``."""
@@ -138,14 +138,14 @@ class Collectives:
         self, out: torch.Tensor, tensor: torch.Tensor, out_sizes: Sequence[int], sizes: Sequence[int]
     ) -> None:
         """Copy part j of ``tensor`` to part i of ``out`` of rank j; the parts are ``sizes`` rows long, or equal."""
-        whole = contiguous(tensor)
+        packed = contiguous(tensor)
         with Flat(out, reads=False) as flat:
-            if not sizes and not out_sizes and tensor.numel() == out.numel() and not _uneven(whole, self.ranks):
-                self.group.all_to_all_even(bytes_of(whole), bytes_of(flat), str(tensor.dtype))
+            if not sizes and not out_sizes and tensor.numel() == out.numel() and not _uneven(packed, self.ranks):
+                self.group.all_to_all_even(bytes_of(packed), bytes_of(flat), str(tensor.dtype))
                 return
-            parts = _rows(bytes_of(whole), tensor, sizes, self.ranks, "input")
-            places = _rows(bytes_of(flat), out, out_sizes, self.ranks, "output")
-            self.group.all_to_all(parts, places, str(tensor.dtype))
+            parts = _rows(bytes_of(packed), tensor, sizes, self.ranks, "input")
+            targets = _rows(bytes_of(flat), out, out_sizes, self.ranks, "output")
+            self.group.all_to_all(parts, targets, str(tensor.dtype))
 
     def gather(self, outs: Tensors, tensor: torch.Tensor, root: int) -> None:
         """Copy ``tensor`` of rank i to ``outs[i]`` of rank ``root``."""
@@ -190,10 +190,10 @@ def _uneven(tensor: torch.Tensor, ranks: int) -> bool:
 
 
 def _by_dtype(tensors: Tensors) -> list[list[torch.Tensor]]:
-    found: dict[torch.dtype, list[torch.Tensor]] = {}
+    by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
     for tensor in tensors:
-        found.setdefault(tensor.dtype, []).append(tensor)
-    return list(found.values())
+        by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    return list(by_dtype.values())
 
 
 def _rows(data: np.ndarray, tensor: torch.Tensor, sizes: Sequence[int], ranks: int, which: str) -> list[np.ndarray]:

@@ -16,15 +16,15 @@ from gcl.torch.process_group import GclProcessGroup
 __all__ = ["empty", "group_of", "monitored_barrier", "split_group"]
 
 
-def group_of(asked: ProcessGroup | None) -> GclProcessGroup:
-    """The group ``asked`` for, or the default group; raise ArgumentError if it is not of gcl."""
-    found = asked if asked is not None else GroupMember.WORLD
-    if not isinstance(found, GclProcessGroup):
+def group_of(requested: ProcessGroup | None) -> GclProcessGroup:
+    """The group ``requested``, or the default group; raise ArgumentError if it is not of gcl."""
+    group = requested if requested is not None else GroupMember.WORLD
+    if not isinstance(group, GclProcessGroup):
         raise ArgumentError(
-            f'the process group {found!r} is not of the back end gcl; call init_process_group("gcl"), or pass a '
+            f'the process group {group!r} is not of the back end gcl; call init_process_group("gcl"), or pass a '
             "group that was made with it"
         )
-    return found
+    return group
 
 
 def empty(

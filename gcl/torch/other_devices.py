@@ -53,14 +53,14 @@ class OtherDevices:
 
         group, store = self._group, PrefixStore(f"{device}/", self._group.get_group_store())
         timeout: timedelta = group.options._timeout
-        made: Any
+        backend: Any
         if name == "gloo":
-            made = c10d.ProcessGroupGloo(store, group.rank(), group.size(), timeout)
+            backend = c10d.ProcessGroupGloo(store, group.rank(), group.size(), timeout)
         elif name == "nccl" and c10d.is_nccl_available():
             options = c10d.ProcessGroupNCCL.Options()
             options._timeout = timeout
-            made = c10d.ProcessGroupNCCL(store, group.rank(), group.size(), options)
+            backend = c10d.ProcessGroupNCCL(store, group.rank(), group.size(), options)
         else:
             raise ArgumentError(f"back end {name} for {device} does not work here beside gcl; use nccl or gloo")
-        group._register_backend(torch.device(device), ProcessGroup.BackendType.CUSTOM, made)
-        return made
+        group._register_backend(torch.device(device), ProcessGroup.BackendType.CUSTOM, backend)
+        return backend

@@ -143,8 +143,8 @@ class GclProcessGroup(CollectiveCalls):
                     return begin()
             return begin()
         except GclError as error:
-            found = as_dist_error(error)
-            raise found from found.__cause__
+            dist_error = as_dist_error(error)
+            raise dist_error from dist_error.__cause__
 
     # the end
 

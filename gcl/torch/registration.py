@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
+from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 from torch.distributed import Backend, PrefixStore, Store
 
 from gcl.connect import host_name, process_namespace
@@ -19,11 +21,25 @@ from gcl.torch.several_hosts.gloo_transport import GlooTransport
 from gcl.torch.several_hosts.host_transport import HostTransport
 from gcl.torch.several_hosts.two_levels import SeveralHosts
 from gcl.torch.store_all_gather import StoreAllGather, in_mpi_job
-from gcl.torch.untraced_functions import leave_untraced
 from gcl.torch.work import GclWork
 from gcl.transport.memory.segment import DEFAULT_BYTES
 
 __all__ = ["Options", "register"]
+
+
+_SKIP = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)  # also what they call
+
+
+def _leave_untraced(*classes: type) -> None:
+    """Let torch.compile run the methods of ``classes`` as they are, instead of compiling them.
+
+    PyTorch calls them from C++ in the middle of compiled functions. Unlike ``torch.compiler.disable``, this neither
+    puts a frame between nor imports the compiler, which takes seconds.
+    """
+    for owner in classes:
+        for member in vars(owner).values():
+            if isinstance(member, FunctionType):
+                set_code_exec_strategy(member.__code__, _SKIP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,21 +56,21 @@ class Options:
 
 def register() -> None:
     """Register the back end "gcl" of ``torch.distributed``, again if PyTorch has dropped it."""
-    leave_untraced(Calls, CollectiveCalls, GclProcessGroup, GclWork)
+    _leave_untraced(Calls, CollectiveCalls, GclProcessGroup, GclWork)
     if "GCL" not in Backend._plugins:
         Backend.register_backend("gcl", _make, extended_api=True, devices=["cpu"])
 
 
-def _make(asked: Any, options: Any) -> GclProcessGroup:
+def _make(request: Any, options: Any) -> GclProcessGroup:
     """Create the process group that PyTorch requests; called on all of its ranks."""
     options = Options() if options is None else options
     if not isinstance(options, Options):
         raise ArgumentError(f"pg_options={options!r} is not valid; give gcl.torch.Options(...)")
     check_whole(options.segment_bytes, "segment_bytes", 1)
-    timeout = asked.timeout.total_seconds()
-    rank, store = asked.group_rank, asked.store
-    members = asked.global_ranks_in_group or range(asked.group_size)
-    gather = StoreAllGather(store, rank, asked.group_size, timeout)
+    timeout = request.timeout.total_seconds()
+    rank, store = request.group_rank, request.store
+    members = request.global_ranks_in_group or range(request.group_size)
+    gather = StoreAllGather(store, rank, request.group_size, timeout)
     host = options.host or f"{host_name()} {process_namespace()}"  # containers of one host cannot reach each other
     hosts = _hosts(gather.all_gather(host.encode()))
     here = next(ranks for ranks in hosts if rank in ranks)
@@ -87,9 +103,9 @@ def _between(
     """Join the hosts by transports: all ranks, and those at each position if the hosts are alike."""
     in_order = [rank for ranks in hosts for rank in ranks]
     everyone = transport("everyone", sorted(in_order))
-    each = len(hosts[0])
+    size = len(hosts[0])
     column = None
-    if in_order == sorted(in_order) and each & (each - 1) == 0 and all(len(ranks) == each for ranks in hosts):
+    if in_order == sorted(in_order) and size & (size - 1) == 0 and all(len(ranks) == size for ranks in hosts):
         column = transport(f"column {inner.rank}", [ranks[inner.rank] for ranks in hosts])
     return SeveralHosts(rank, hosts, inner, everyone, column)
 
@@ -103,7 +119,7 @@ def _transports(
         from gcl.torch.several_hosts.mpi_transport import MpiTransport
         from gcl.transport.mpi.process_subset import world_rank
 
-        world = [int(found) for found in gather.all_gather(str(world_rank()).encode())]
+        world = [int(data) for data in gather.all_gather(str(world_rank()).encode())]
     if min(world) >= 0:
         return lambda _, members: MpiTransport([world[member] for member in members], timeout)
     return lambda name, members: GlooTransport(

@@ -51,8 +51,8 @@ class StoreAllGather:
                 f"init_process_group waited {self._timeout.total_seconds():g} s for rank {', '.join(missing)}; every "
                 "rank must call it: check what they are doing, or raise timeout"
             ) from error
-        found = [self._store.get(key) for key in keys]
+        values = [self._store.get(key) for key in keys]
         for old in self._written:  # all ranks have read it: they have entered this call
             self._store.delete_key(old)
         self._written = [keys[self._rank]]
-        return found
+        return values

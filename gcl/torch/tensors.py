@@ -52,8 +52,8 @@ class _Memory:
 
     def __init__(self, tensor: torch.Tensor, nbytes: int) -> None:
         self._tensor = tensor
-        place = tensor.data_ptr(), False
-        self.__array_interface__ = {"data": place, "shape": (nbytes,), "typestr": "|u1", "version": 3}
+        data = tensor.data_ptr(), False
+        self.__array_interface__ = {"data": data, "shape": (nbytes,), "typestr": "|u1", "version": 3}
 
 
 class Flat:

@@ -42,9 +42,9 @@ class TracedCalls:
         inputs: Sequence[torch.Tensor],
         opts: Any,
         group: str,
-        place: int,
+        index: int,
     ) -> Callable[[], None]:
-        """``collective``, wrapped to record itself when it runs, as call ``place`` of the process group ``group``."""
+        """``collective``, wrapped to record itself when it runs, as call ``index`` of the process group ``group``."""
         name = self._recorder.name(
             _NAMES.get(call, call),
             Category.COLLECTIVES,
@@ -56,7 +56,7 @@ class TracedCalls:
         )
 
         def run() -> None:
-            with self._recorder.span(name, value=place):
+            with self._recorder.span(name, value=index):
                 collective()
 
         return run

@@ -24,9 +24,9 @@ def as_dist_error(error: BaseException) -> BaseException:
     notify_supervisor(error)
     if isinstance(error, GclError) and not isinstance(error, ValueError):
         text = str(error).replace("or raise timeout", "or pass a longer timeout to init_process_group")
-        found: BaseException = DistBackendError(text)
-        found.__cause__ = error
-        return found
+        dist_error: BaseException = DistBackendError(text)
+        dist_error.__cause__ = error
+        return dist_error
     return error
 
 

@@ -118,32 +118,32 @@ def _reach_children() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program that the command line names, as if Python had been started with it."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0] in ("-h", "--help"):
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
         print("usage: python -m ipu_emu.compat [--tf1] program.py [arguments]\n\n" + (__doc__ or "").split("\n\n")[0])
-        return 0 if given else 2
+        return 0 if words else 2
     install()
     _reach_children()
-    if given[0] == "--tf1":
+    if words[0] == "--tf1":
         from ipu_emu.tensorflow.install.versions import first_version
 
         first_version()
-        given = given[1:]
-        if not given:
+        words = words[1:]
+        if not words:
             print("--tf1 needs a program; name the program to run", file=sys.stderr)
             return 2
-    if given[0] == "-m" and len(given) > 1:
-        sys.argv = given[1:]
-        runpy.run_module(given[1], run_name="__main__", alter_sys=True)
+    if words[0] == "-m" and len(words) > 1:
+        sys.argv = words[1:]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         return 0
-    program = Path(given[0])
+    program = Path(words[0])
     if not os.path.isfile(program):  # unlike Path.is_file, accepts names of any length
         print(f"{short_message(str(program))}: there is no such file; name the program to run", file=sys.stderr)
         return 2
     if fault := _fault(program):
         print(fault, file=sys.stderr)
         return 1
-    sys.argv = given
+    sys.argv = words
     sys.path[0] = str(program.resolve().parent)
     runpy.run_path(str(program), run_name="__main__")
     return 0

@@ -52,6 +52,11 @@ class HostStreams:
     staged: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     synthetic: bool = False
 
+    @property
+    def from_host(self) -> bool:
+        """Whether the program has host I/O."""
+        return not self.synthetic
+
 
 @dataclass(frozen=True)
 class CompileOptions:
@@ -90,14 +95,28 @@ class CompileOptions:
     sync: str = "Full"
 
     @property
+    def trains(self) -> bool:
+        """Whether the model is trained."""
+        return self.training is not None
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether the loss scale changes by the gradients."""
+        return self.training is not None and self.training.loss_scaler is not None
+
+    @property
+    def continuous(self) -> bool:
+        """Whether weights change while micro-batches are in the pipeline."""
+        return self.training is not None and self.step.accumulation == 1
+
+    @property
     def sums_tied_tables_apart(self) -> bool:
         """Whether look-ups and products of a table have separate sums over micro-batches.
 
         Loss scaling counts elements of gradients of single micro-batches, which are whole then. Stochastic rounding
         draws a number for every addition to a total.
         """
-        scales = self.training is not None and self.training.loss_scaler is not None
-        return self.step.accumulation > 1 and not scales and not self.stochastic_rounding
+        return self.step.accumulation > 1 and not self.scales_loss and not self.stochastic_rounding
 
     @property
     def remaining_divisor(self) -> int:

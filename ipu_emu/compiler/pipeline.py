@@ -2,8 +2,9 @@
 
     Graph of a model  ->  Graph of a step  ->  LoweredStep  ->  Executable
 
-A pass is a function from one frozen ``CompileState`` to the next; it never changes its argument or the graph in it.
-So each pass can be run, printed and tested by itself:
+A pass is a function of the folders of the compiler, with the fields of the frozen ``CompileState`` that it reads and
+the field that its result becomes. It gets a copy of the graph, which it may change, so that no state ever changes and
+each pass can be run, printed and tested by itself:
 
     state = run_passes(start(graph, options), stop_after="gradients")
     print(state)
@@ -15,59 +16,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
 
+from ipu_emu.compiler.compile_state import CompileState
+from ipu_emu.compiler.fusion.elementwise_fusion import fuse
+from ipu_emu.compiler.fusion.fused_updates import fuse_updates
+from ipu_emu.compiler.fusion.merge_collectives import merge_collectives
+from ipu_emu.compiler.gradients.recomputation import recompute
+from ipu_emu.compiler.lowering.lowered_step import lower, without_host_io
+from ipu_emu.compiler.lowering.pipelining import Pipelining
+from ipu_emu.compiler.memory.offloading import offload_activations, stage_inputs
+from ipu_emu.compiler.memory.planner import plan_bodies, plan_memory
+from ipu_emu.compiler.optimisers.gradient_clipping import clip_norms
 from ipu_emu.compiler.options import CompileOptions
-from ipu_emu.compiler.passes.compile_state import CompileState
-from ipu_emu.compiler.passes.model_passes import (
-    assign_ipus_pass,
-    check_placement_pass,
-    check_trained_pass,
-    dropout_pass,
-    expand_pass,
-    read_transposed_pass,
-    recognise_gelu_pass,
-    stride_channel_groups_pass,
-    unfold_pass,
+from ipu_emu.compiler.placement.assign_ipus import assign_ipus
+from ipu_emu.compiler.placement.ipu_copies import insert_ipu_copies
+from ipu_emu.compiler.placement.placement_rules import check_placement
+from ipu_emu.compiler.placement.tensor_places import place_updates
+from ipu_emu.compiler.rewriting.anchors import check_anchors, restore_anchored
+from ipu_emu.compiler.rewriting.expansion import expanded, with_dropout, with_strided_groups
+from ipu_emu.compiler.rewriting.pruning import forward_anchors, forward_graph, prune
+from ipu_emu.compiler.rewriting.recognised_ops import fuse_softmax_nll, with_gelu, with_transposed_products
+from ipu_emu.compiler.rewriting.stochastic_rounding import round_stochastically
+from ipu_emu.compiler.rewriting.unfolding import unfolded
+from ipu_emu.compiler.training_passes import (
+    append_gradients,
+    append_updates,
+    change_loss_scale,
+    check_weights,
+    list_gradients,
+    offload_updates,
+    shard_updates,
+    unscale_gradients,
 )
-from ipu_emu.compiler.passes.order_passes import (
-    form_stages_pass,
-    forward_only_pass,
-    fuse_elementwise_pass,
-    insert_ipu_copies_pass,
-    merge_collectives_pass,
-    offload_activations_pass,
-    plan_loop_bodies_pass,
-    recompute_pass,
-    stage_inputs_pass,
-)
-from ipu_emu.compiler.passes.program_passes import (
-    lower_pass,
-    plan_memory_pass,
-    remove_host_io_pass,
-)
-from ipu_emu.compiler.passes.step_passes import (
-    check_anchors_pass,
-    check_gradients_pass,
-    prune_pass,
-    restore_anchored_pass,
-    round_stochastically_pass,
-)
-from ipu_emu.compiler.passes.training_passes import (
-    change_loss_scale_pass,
-    clip_gradients_pass,
-    differentiate_pass,
-    fuse_softmax_nll_pass,
-    gradients_pass,
-    offload_variables_pass,
-    place_updates_pass,
-    shard_variables_pass,
-    unscale_gradients_pass,
-    update_weights_pass,
-)
-from ipu_emu.compiler.placement.placement_options import PlacementMode
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph
+from ipu_emu.graph import Graph, StepPhase
+from ipu_emu.graph.dtype import FLOAT16
+from ipu_emu.ops.control.loop_and_while import check_gradients
 from ipu_emu.program.executable import Executable
+from ipu_emu.program.schedules.schedule_table import depth
+from ipu_emu.program.storage_order import batch_innermost
 from popdist_py import trace
 from popdist_py.messages.suggestion import did_you_mean
 
@@ -76,12 +65,32 @@ __all__ = ["PASSES", "STEP_GRAPH", "CompileState", "Pass", "compile", "pass_name
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass; ``applies`` returns whether it runs with given options."""
+    """One pass: ``function`` of what ``reads`` names; a result becomes the field ``writes`` of the state.
+
+    Words of ``reads`` are fields of the state or of its options, or ``keyword=field``; ``state`` is all of it, and
+    such a function returns the next state. ``when`` is the field of the options that decides whether the pass runs.
+    """
 
     name: str
     summary: str
-    run: Callable[[CompileState], CompileState]
-    applies: Callable[[CompileOptions], bool] = lambda options: True
+    function: Callable[..., Any]
+    reads: str = "graph"
+    when: str = ""
+    writes: str = "graph"
+
+    def applies(self, options: CompileOptions) -> bool:
+        """Whether the pass runs with ``options``."""
+        return not self.when or bool(attrgetter(self.when)(options))
+
+    def run(self, state: CompileState) -> CompileState:
+        """Return the next state; its graph is a changed copy, or another."""
+        state = replace(state, graph=state.graph.copy())
+        words = [word.rpartition("=") for word in self.reads.split()]
+        arguments = [state.field(name) for key, _, name in words if not key]
+        result = self.function(*arguments, **{key: state.field(name) for key, _, name in words if key})
+        if isinstance(result, CompileState):
+            return result
+        return state if result is None else replace(state, **{self.writes: result})
 
 
 def start(graph: Graph, options: CompileOptions) -> CompileState:
@@ -113,7 +122,7 @@ def run_passes(state: CompileState, *, stop_after: str | None = None) -> Compile
     for one in PASSES[first:end]:
         if one.applies(state.options):
             with trace.span(one.name, trace.Category.COMPILATION):
-                state = one.run(replace(state, graph=state.graph.copy(), done=(*state.done, one.name)))
+                state = replace(one.run(state), done=(*state.done, one.name))
     return state
 
 
@@ -122,44 +131,62 @@ def compile(graph: Graph, options: CompileOptions) -> Executable:
     return run_passes(start(graph, options)).executable
 
 
-def _places(o: CompileOptions) -> bool:
-    return o.placement.mode is not PlacementMode.OFF
+def _forward_only(state: CompileState) -> CompileState:
+    anchors = forward_anchors(state.graph, state.anchors)
+    return replace(state, graph=forward_graph(state.graph, anchors), anchors=anchors, gradients=())
 
 
-def _strides_groups(o: CompileOptions) -> bool:
-    return o.strided_groups
+def _fuse(graph: Graph, wanted: Sequence[str]) -> None:
+    fuse(graph, wanted)
+    fuse_updates(graph, wanted)
 
 
-def _trains(o: CompileOptions) -> bool:
-    return o.training is not None
+def _round_stochastically(state: CompileState) -> CompileState:
+    round_stochastically(state.graph)
+    halves = {g.total for g in state.gradients if state.graph.tensor(g.total).dtype is FLOAT16}
+    return replace(state, gradients=tuple(replace(g, rounded=g.total in halves) for g in state.gradients))
 
 
-def _scales_loss(o: CompileOptions) -> bool:
-    return o.training is not None and o.training.loss_scaler is not None
+def _recompute(state: CompileState) -> CompileState:
+    pipeline, step = state.options.pipeline, state.options.step
+
+    def copies(stages: int, stage: int) -> int:
+        return min(step.micro_batches, depth(pipeline.schedule, stages, stage, training=True)) if pipeline else 1
+
+    if state.gradients:
+        recompute(state.graph, state.options.recomputation, state.anchored, copies)
+    return state
 
 
-def _rounds(o: CompileOptions) -> bool:
-    return o.stochastic_rounding
+def _form_stages(state: CompileState) -> CompileState:
+    pipeline = state.options.pipeline
+    assert pipeline is not None
+    trains = any(op.phase is StepPhase.BACKWARD for op in state.graph.ops)
+    pipelining = Pipelining.of(state.graph, pipeline.schedule, training=trains, iterations=pipeline.iterations)
+    pipelining.check(state.options.step.micro_batches)
+    return replace(state, pipelining=pipelining)
 
 
-def _forward_only(o: CompileOptions) -> bool:
-    return o.forward_only
+def _offload_activations(state: CompileState) -> CompileState:
+    if state.gradients:
+        offload_activations(state.graph, state.options.locations.activation_storage())
+    return state
 
 
-def _fuses(o: CompileOptions) -> bool:
-    return o.fuse_elementwise
-
-
-def _pipelines(o: CompileOptions) -> bool:
-    return o.pipeline is not None
-
-
-def _is_synthetic(o: CompileOptions) -> bool:
-    return o.streams.synthetic
-
-
-def _has_host_io(o: CompileOptions) -> bool:
-    return not o.streams.synthetic
+def _plan_memory(state: CompileState) -> CompileState:
+    graph, program, options = state.graph, state.program, state.options
+    assert program is not None
+    plan = plan_memory(
+        graph,
+        program.instructions,
+        batch_innermost=batch_innermost(graph),
+        buckets=program.buckets,
+        kept=program.kept,
+        shared_places=program.shared_places,
+    )
+    anchors = {anchor.tensor: anchor for anchor in state.anchors}
+    result = Executable(graph, program.instructions, plan, options.step, anchors, program.inputs, options.sync)
+    return replace(state, result=result)
 
 
 #: The pass after which the graph is that of a step, with gradients and weight updates; it runs with any options.
@@ -169,54 +196,136 @@ STEP_GRAPH = "check-gradients"
 
 PASSES: Sequence[Pass] = (
     # Graph of a model -> graph of a step
-    Pass("check-placement", "refuse annotations of IPUs and pipeline stages that cannot run", check_placement_pass),
-    Pass("check-trained", "warn about trained initializers that are probably constants", check_trained_pass, _trains),
-    Pass("assign-ipus", "give each op its IPU and its pipeline stage", assign_ipus_pass, _places),
-    Pass("stride-channel-groups", "form groups of every G-th channel", stride_channel_groups_pass, _strides_groups),
+    Pass(
+        "check-placement",
+        "refuse annotations of IPUs and pipeline stages that cannot run",
+        check_placement,
+        "graph placement pipeline step training=trains",
+    ),
+    Pass(
+        "check-trained",
+        "warn about trained initializers that are probably constants",
+        check_weights,
+        "state",
+        "trains",
+    ),
+    Pass(
+        "assign-ipus",
+        "give each op its IPU and its pipeline stage",
+        assign_ipus,
+        "graph placement pipeline continuous=continuous",
+        "placement.assigns",
+    ),
+    Pass("stride-channel-groups", "form groups of every G-th channel", with_strided_groups, when="strided_groups"),
     Pass(
         "anchored-constants",
         "compute constant expressions in the step if their gradients are anchored",
-        unfold_pass,
-        _trains,
+        unfolded,
+        "graph anchored",
+        "trains",
     ),
-    Pass("recognise-gelu", "replace the elementary ops of GELU by one op", recognise_gelu_pass),
-    Pass("read-transposed", "multiply by transposed matrices without transposing them", read_transposed_pass),
-    Pass("expand", "replace composite ops by the ops that define them", expand_pass),
-    Pass("dropout", "give each active dropout its own random numbers", dropout_pass),
-    Pass("differentiate", "append the ops of the backward pass", differentiate_pass, _trains),
-    Pass("fuse-softmax-nll", "merge the gradients of softmax and log likelihood", fuse_softmax_nll_pass, _trains),
-    Pass("gradients", "list the gradients that replicas reduce, with their accumulators", gradients_pass, _trains),
-    Pass("unscale-gradients", "count large gradients, and undo the loss scale", unscale_gradients_pass, _scales_loss),
-    Pass("clip-gradients", "limit the norms of groups of gradients", clip_gradients_pass, _trains),
-    Pass("update-weights", "append the weight updates with their optimiser states", update_weights_pass, _trains),
-    Pass("change-loss-scale", "append the change of the loss scale", change_loss_scale_pass, _scales_loss),
-    Pass("shard-variables", "divide weights and optimiser states between replicas", shard_variables_pass, _trains),
-    Pass("place-updates", "place each weight update on the IPU of its weight", place_updates_pass, _trains),
-    Pass("offload-variables", "load and store variables that are in Streaming Memory", offload_variables_pass),
-    Pass("restored-anchors", "copy activations whose restored value is anchored", restore_anchored_pass, _pipelines),
-    Pass("check-anchors", "refuse anchors that are not tensors of the step", check_anchors_pass),
-    Pass("prune", "drop ops and tensors that no anchor and no update needs", prune_pass),
-    Pass("round-stochastically", "round FLOAT16 results by random numbers", round_stochastically_pass, _rounds),
-    Pass(STEP_GRAPH, "refuse gradients of loops that cannot be differentiated", check_gradients_pass),
-    # Graph of a step -> graph in the order of the program
-    Pass("forward-only", "drop gradients and weight updates", forward_only_pass, _forward_only),
-    Pass("fuse-elementwise", "merge chains of element-wise ops", fuse_elementwise_pass, _fuses),
-    Pass("plan-loop-bodies", "plan the memory of loop bodies", plan_loop_bodies_pass),
-    Pass("recompute", "repeat forward ops in the backward pass to save memory", recompute_pass, _trains),
-    Pass("stage-inputs", "load inputs that wait in Streaming Memory", stage_inputs_pass, _has_host_io),
-    Pass("form-stages", "form the stages of the pipeline", form_stages_pass, _pipelines),
+    Pass("recognise-gelu", "replace the elementary ops of GELU by one op", with_gelu),
+    Pass("read-transposed", "multiply by transposed matrices without transposing them", with_transposed_products),
+    Pass("expand", "replace composite ops by the ops that define them", expanded, "graph differentiated=trains"),
+    Pass("dropout", "give each active dropout its own random numbers", with_dropout, "graph training=trains"),
+    Pass("differentiate", "append the ops of the backward pass", append_gradients, "state", "trains"),
+    Pass("fuse-softmax-nll", "merge the gradients of softmax and log likelihood", fuse_softmax_nll, when="trains"),
     Pass(
-        "insert-ipu-copies", "sort the ops by stage, and copy tensors that another IPU reads", insert_ipu_copies_pass
+        "gradients",
+        "list the gradients that replicas reduce, with their accumulators",
+        list_gradients,
+        "state",
+        "trains",
+    ),
+    Pass(
+        "unscale-gradients",
+        "count large gradients, and undo the loss scale",
+        unscale_gradients,
+        "state",
+        "scales_loss",
+    ),
+    Pass(
+        "clip-gradients",
+        "limit the norms of groups of gradients",
+        clip_norms,
+        "graph training.rule update_inputs divisor=remaining_divisor replicas=replicas",
+        "trains",
+        "update_inputs",
+    ),
+    Pass(
+        "update-weights", "append the weight updates with their optimiser states", append_updates, "state", "trains"
+    ),
+    Pass("change-loss-scale", "append the change of the loss scale", change_loss_scale, "state", "scales_loss"),
+    Pass("shard-variables", "divide weights and optimiser states between replicas", shard_updates, "state", "trains"),
+    Pass(
+        "place-updates", "place each weight update on the IPU of its weight", place_updates, "graph totals", "trains"
+    ),
+    Pass("offload-variables", "load and store variables that are in Streaming Memory", offload_updates, "state"),
+    Pass(
+        "restored-anchors",
+        "copy activations whose restored value is anchored",
+        restore_anchored,
+        "graph anchored",
+        "pipeline",
+    ),
+    Pass("check-anchors", "refuse anchors that are not tensors of the step", check_anchors, "graph anchors"),
+    Pass("prune", "drop ops and tensors that no anchor and no update needs", prune, "graph wanted"),
+    Pass(
+        "round-stochastically",
+        "round FLOAT16 results by random numbers",
+        _round_stochastically,
+        "state",
+        "stochastic_rounding",
+    ),
+    Pass(STEP_GRAPH, "refuse gradients of loops that cannot be differentiated", check_gradients),
+    # Graph of a step -> graph in the order of the program
+    Pass("forward-only", "drop gradients and weight updates", _forward_only, "state", "forward_only"),
+    Pass("fuse-elementwise", "merge chains of element-wise ops", _fuse, "graph wanted", "fuse_elementwise"),
+    Pass("plan-loop-bodies", "plan the memory of loop bodies", plan_bodies, "graph fused=fuse_elementwise"),
+    Pass("recompute", "repeat forward ops in the backward pass to save memory", _recompute, "state", "trains"),
+    Pass(
+        "stage-inputs",
+        "load inputs that wait in Streaming Memory",
+        stage_inputs,
+        "graph streams.staged",
+        "streams.from_host",
+    ),
+    Pass("form-stages", "form the stages of the pipeline", _form_stages, "state", "pipeline"),
+    Pass(
+        "insert-ipu-copies",
+        "sort the ops by stage, and copy tensors that another IPU reads",
+        insert_ipu_copies,
+        "graph stages.of totals",
     ),
     Pass(
         "offload-activations",
         "keep activations in Streaming Memory until they are read",
-        offload_activations_pass,
-        _trains,
+        _offload_activations,
+        "state",
+        "trains",
     ),
-    Pass("merge-collectives", "sort the ops so that collectives between replicas become one", merge_collectives_pass),
+    Pass(
+        "merge-collectives",
+        "sort the ops so that collectives between replicas become one",
+        merge_collectives,
+        "graph stages.of bucket_bytes remote_totals",
+        writes="merged",
+    ),
     # Graph -> program -> executable
-    Pass("lower", "make the program: loops, host I/O, collectives and ops", lower_pass),
-    Pass("remove-host-io", "drop loads and stores if data stays on the device", remove_host_io_pass, _is_synthetic),
-    Pass("plan-memory", "assign an address to each tensor", plan_memory_pass),
+    Pass(
+        "lower",
+        "make the program: loops, host I/O, collectives and ops",
+        lower,
+        "graph options anchors=anchors gradients=gradients merged=merged stages=stages",
+        writes="program",
+    ),
+    Pass(
+        "remove-host-io",
+        "drop loads and stores if data stays on the device",
+        without_host_io,
+        "program",
+        "streams.synthetic",
+        "program",
+    ),
+    Pass("plan-memory", "assign an address to each tensor", _plan_memory, "state"),
 )

@@ -43,8 +43,6 @@ _LAST = "change-loss-scale"
 class _TracedRule(UpdateRule):
     """The update rule of a graph that already contains its updates."""
 
-    loss_scaling, clips, specific, accum_type = HyperParameter(1.0), (), {}, None
-
     def kinds(self, weight: str, *, divisor: int) -> dict[str, HyperParameter]:
         raise InternalError("the updates of a traced step are in its graph")
 
@@ -59,7 +57,7 @@ def traced_step(
     graph: Graph, options: CompileOptions, gradients: Sequence[Gradient], *, trains: bool
 ) -> CompileState:
     """Return the state from which the passes continue, for an expanded ``graph`` whose ops have phases and places."""
-    training = TrainingOptions("", _TracedRule()) if trains else None
+    training = TrainingOptions("", _TracedRule(None, HyperParameter(1.0))) if trains else None
     chosen = replace(options, training=training)
     return CompileState(graph, chosen, chosen.anchors, tuple(gradients), done=(_LAST,))
 

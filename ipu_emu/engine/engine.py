@@ -25,16 +25,15 @@ from ipu_emu.engine.overlap.io_loop import BoundOverlappedLoop
 from ipu_emu.engine.overlap.preload_thread import WORTH_PRELOADING, BoundPreload
 from ipu_emu.engine.pipeline.bound_pipeline import BoundPipeline
 from ipu_emu.engine.replicas.background_reduction import BackgroundReduction
-from ipu_emu.engine.replicas.buffers import Buffers
+from ipu_emu.engine.replicas.buffers import Buffers, prefaulted
 from ipu_emu.engine.replicas.local_replicas import Replicas
-from ipu_emu.engine.replicas.prefaulting import prefaulted
 from ipu_emu.engine.threads.worker_threads import PART_IN_PIPELINES, WORTH_A_THREAD, Workers
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role, original_of
 from ipu_emu.ops import Call
 from ipu_emu.ops.codegen.compiler_pages import give_back_compiler
 from ipu_emu.ops.codegen.held_copies import HeldCopies
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.op_definition import call_chain
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.early_reductions import BucketPart, EarlyReductions
 from ipu_emu.program.executable import Executable
@@ -119,7 +118,7 @@ class Engine:
         if not self.replicas.reduces_early:
             return None
         executable = self.executable
-        return EarlyReductions.of(executable.program, executable.plan, whole=not self.replicas.one_each)
+        return EarlyReductions.of(executable.program, executable.plan, joint=not self.replicas.one_each)
 
     def _warm_up(self) -> None:
         """Run all collectives once, on zeros, so that their set-up does not delay the first step."""

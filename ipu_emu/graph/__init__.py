@@ -7,19 +7,6 @@ from ipu_emu.graph.shards import Shards
 from ipu_emu.graph.tensor import Role, Tensor, id_on_ipu, original_of
 
 __all__ = [
-    "DTYPES",
-    "Attribute",
-    "DType",
-    "Graph",
-    "Op",
-    "Place",
-    "Role",
-    "Shards",
-    "StepPhase",
-    "Tensor",
-    "dtype_named",
-    "dtype_of",
-    "id_on_ipu",
-    "name_of",
-    "original_of",
-]
+    "DTYPES", "Attribute", "DType", "Graph", "Op", "Place", "Role", "Shards", "StepPhase", "Tensor", "dtype_named",
+    "dtype_of", "id_on_ipu", "name_of", "original_of",
+]  # fmt: skip

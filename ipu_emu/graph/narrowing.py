@@ -15,18 +15,18 @@ __all__ = ["narrowed"]
 def narrowed(array: NDArray[Any], kind: Any) -> NDArray[Any]:
     """Return ``array`` with elements of ``kind``; warn of values of 64 bits beyond the range of a kind of 32."""
     with np.errstate(all="ignore"):
-        made: NDArray[Any] = array.astype(kind)
-    if made.size and (array.dtype.itemsize, made.dtype.itemsize) == (8, 4):
-        if made.dtype.kind == "f":
-            if np.isinf(made).any() and np.isinf(made).sum() > np.isinf(array).sum():
-                _warn(array.dtype, made.dtype, "have become infinite", "scale them")
+        result: NDArray[Any] = array.astype(kind)
+    if result.size and (array.dtype.itemsize, result.dtype.itemsize) == (8, 4):
+        if result.dtype.kind == "f":
+            if np.isinf(result).any() and np.isinf(result).sum() > np.isinf(array).sum():
+                _warn(array.dtype, result.dtype, "have become infinite", "scale them")
         else:
-            limits = np.iinfo(made.dtype)
+            limits = np.iinfo(result.dtype)
             if array.min() < limits.min or array.max() > limits.max:
-                _warn(array.dtype, made.dtype, "have lost their upper bits", "keep them smaller, or use float32")
-    return made
+                _warn(array.dtype, result.dtype, "have lost their upper bits", "keep them smaller, or use float32")
+    return result
 
 
-def _warn(given: np.dtype[Any], made: np.dtype[Any], fate: str, cure: str) -> None:
+def _warn(old: np.dtype[Any], new: np.dtype[Any], fate: str, cure: str) -> None:
     """Warn, without values in the text, so that Python shows it once for each line of the user's program."""
-    warn_user(f"{given} values beyond the range of {made} {fate}, as IPUs hold {made} instead of {given}: {cure}")
+    warn_user(f"{old} values beyond the range of {new} {fate}, as IPUs hold {new} instead of {old}: {cure}")

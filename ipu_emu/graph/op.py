@@ -61,5 +61,5 @@ class Op:
         return self.name or f"{self.type} ({', '.join(self.outputs)})"
 
     def __str__(self) -> str:
-        made = f"{', '.join(self.outputs)} = {self.type}({', '.join(i or '-' for i in self.inputs)})"
-        return f"{made} if {self.guard}" if self.guard else made
+        text = f"{', '.join(self.outputs)} = {self.type}({', '.join(i or '-' for i in self.inputs)})"
+        return f"{text} if {self.guard}" if self.guard else text

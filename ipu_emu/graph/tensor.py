@@ -50,7 +50,7 @@ class Tensor:
     off_chip: bool = False
 
     @property
-    def whole(self) -> Tensor:
+    def unsharded(self) -> Tensor:
         """The id of the variable that this is a shard of, or its own."""
         if self.shards is None:
             return self

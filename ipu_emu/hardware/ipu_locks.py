@@ -62,18 +62,18 @@ class Claims:
     @staticmethod
     def all_in(folder: str) -> list[Claim]:
         """Return the claims of other processes on all systems; this process must not have claims."""
-        found: list[Claim] = []
+        claims: list[Claim] = []
         own = _own(folder)
         if os.path.lexists(own) and not _is_own(own):
-            return found
+            return claims
         for path in sorted(own.glob(f"*{_ENDING}")):
             file = _opened(path)
             for start, end, pid in () if file is None else _locks(file):
                 job, first = divmod(start, _MOST_IPUS)
-                found.append(Claim(path.stem, job, range(first, first + end - start), pid))
+                claims.append(Claim(path.stem, job, range(first, first + end - start), pid))
             if file is not None:
                 os.close(file)
-        return sorted(found, key=lambda claim: (claim.system, claim.job, claim.ipus.start))
+        return sorted(claims, key=lambda claim: (claim.system, claim.job, claim.ipus.start))
 
     def take(self, ipus: Iterable[int]) -> bool:
         """Lock all of ``ipus``, or none."""
@@ -128,8 +128,8 @@ def _locks(file: int) -> Iterator[tuple[int, int, int]]:
 
 def _lock_in(file: int, start: int, end: int) -> tuple[int, int, int] | None:
     """Return a lock of another process within a byte range: first byte, end, pid."""
-    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, end - start, 0)
-    kind, _, first, length, pid = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    request = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, end - start, 0)
+    kind, _, first, length, pid = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, request))
     return None if kind == fcntl.F_UNLCK else (int(first), int(first + length), max(int(pid), 0))
 
 

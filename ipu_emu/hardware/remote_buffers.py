@@ -103,13 +103,13 @@ class RemoteBuffer:
 
     def write(self, value: Any, index: int = 0, *, replica: int = 0) -> None:
         """Copy ``value`` to an entry of the same shape; types are cast by numpy's ``same_kind`` rule."""
-        place, given = self.view(index, replica=replica), np.asarray(value)
-        if given.shape != place.shape or not np.can_cast(given.dtype, place.dtype, "same_kind"):
+        place, array = self.view(index, replica=replica), np.asarray(value)
+        if array.shape != place.shape or not np.can_cast(array.dtype, place.dtype, "same_kind"):
             raise EmulatorError(
-                f"Remote buffer '{self.handle}': {given.dtype}{list(given.shape)} was given; it holds "
+                f"Remote buffer '{self.handle}': {array.dtype}{list(array.shape)} was given; it holds "
                 f"{place.dtype}{list(place.shape)}"
             )
-        np.copyto(place, given, casting="same_kind")
+        np.copyto(place, array, casting="same_kind")
 
     def read(self, index: int = 0, *, replica: int = 0, out: _Array | None = None) -> _Array:
         """Return a copy of an entry, in ``out`` if given."""
@@ -164,9 +164,9 @@ class StreamingMemory:
         counts = {"repeats": repeats, "replicas": replicas} | {f"shape[{i}]": n for i, n in enumerate(shape)}
         wrong = [name for name, count in counts.items() if not _is_whole(count) or count < 1]
         if wrong or not handle or handle in self._buffers:
-            found = ", ".join(f"{name}={counts[name]!r}" for name in wrong) or f"handle {handle!r}"
+            fault = ", ".join(f"{name}={counts[name]!r}" for name in wrong) or f"handle {handle!r}"
             raise EmulatorError(
-                f"Remote buffer '{handle}': {found} is not possible; give each buffer a unique handle, and "
+                f"Remote buffer '{handle}': {fault} is not possible; give each buffer a unique handle, and "
                 "counts of at least 1"
             )
         places = replicas * repeats

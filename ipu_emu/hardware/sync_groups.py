@@ -57,7 +57,7 @@ _MEMBERS: dict[SyncGroup, Callable[[int, int], object]] = {
 
 def groups(kind: SyncGroup, ipus: Sequence[int], ipus_per_replica: int) -> tuple[tuple[int, ...], ...]:
     """Return the sync groups of ``ipus``."""
-    found: dict[object, list[int]] = {}
+    members: dict[object, list[int]] = {}
     for ipu in ipus:
-        found.setdefault(_MEMBERS[kind](ipu, ipus_per_replica), []).append(ipu)
-    return tuple(map(tuple, found.values()))
+        members.setdefault(_MEMBERS[kind](ipu, ipus_per_replica), []).append(ipu)
+    return tuple(map(tuple, members.values()))

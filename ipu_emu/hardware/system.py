@@ -52,9 +52,9 @@ class System:
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> System:
         """Return the system that the environment selects; raise EmulatorError for an unknown one."""
-        asked = environ.get(SYSTEM_VARIABLE, "")
-        if asked:
-            return cls.named(asked)
+        name = environ.get(SYSTEM_VARIABLE, "")
+        if name:
+            return cls.named(name)
         job = Environment.from_environ(environ)
         needed = job.num_total_replicas * job.num_ipus_per_replica
         return cls.pod(max(POD16.ipus, 1 << (needed - 1).bit_length()))
@@ -68,17 +68,17 @@ class System:
         plain = _GRID.sub(r"\2xpod\1", re.sub(r" *x *", "x", name.strip().lower()))
         if plain in _OTHERS:
             return _OTHERS[plain]
-        found = _POD.fullmatch(plain)
-        domains, ipus = (int(found[1] or 1), int(found[3])) if found else (1, 0)
+        match = _POD.fullmatch(plain)
+        domains, ipus = (int(match[1] or 1), int(match[3])) if match else (1, 0)
         total = domains * ipus
         fits = min(ipus, total) >= _SMALLEST and total <= _LARGEST and not total & (total - 1)
-        if not found or not fits or (found[1] and ipus > _LARGEST_DOMAIN):
+        if not match or not fits or (match[1] and ipus > _LARGEST_DOMAIN):
             raise EmulatorError(
                 f"{option}{name}: there is no such system; use pod4, pod16, pod64, pod128, pod256 or a larger power "
                 f"of two up to pod{_LARGEST}, bow-pod16, a cluster such as 4xpod16, or {', '.join(_OTHERS)}"
                 f"{did_you_mean(plain, (*_USUAL, *_OTHERS))}"
             )
-        return cls.pod(total, BOW if found[2] else GC200, domains=domains if found[1] else None)
+        return cls.pod(total, BOW if match[2] else GC200, domains=domains if match[1] else None)
 
     @property
     def tiles_per_ipu(self) -> int:

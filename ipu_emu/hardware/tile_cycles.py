@@ -44,13 +44,13 @@ def received(a: float, b: float, c: float, multiplications: float, tiles: int) -
 def received_by_each(shapes: Values, tiles: int) -> Values:
     """``received`` for many products: ``shapes`` are [A, B, C, multiplications] of each."""
     operands, (c, count) = np.sort(shapes[:2], axis=0)[::-1], shapes[2:]
-    found: Values = operands.sum(axis=0) / tiles  # nothing is shared: not a product, or each group has its own tiles
+    total: Values = operands.sum(axis=0) / tiles  # nothing is shared: not a product, or each group has its own tiles
     groups = np.maximum(1.0, np.rint(operands.prod(axis=0) * c / np.maximum(count, 1) ** 2))
     some = np.flatnonzero((groups < tiles) & (operands.prod(axis=0) * c > 0))
     if len(some):
-        each, sizes = groups[some], np.stack([*operands, c])[:, some] / groups[some]
-        found[some] = _on_best_grid(sizes[0], sizes[1], sizes[2], tiles / each)
-    return found
+        group_counts, sizes = groups[some], np.stack([*operands, c])[:, some] / groups[some]
+        total[some] = _on_best_grid(sizes[0], sizes[1], sizes[2], tiles / group_counts)
+    return total
 
 
 def _on_best_grid(a: Values, b: Values, c: Values, tiles: Values) -> Values:
@@ -59,8 +59,8 @@ def _on_best_grid(a: Values, b: Values, c: Values, tiles: Values) -> Values:
     columns, layers = _PARTS[:, None], _PARTS
     wide, deep = np.sqrt(b * c / a), np.sqrt(a * b / c)
     rows = tiles / columns / layers
-    given = a / (rows * layers) + b / (layers * columns) + c / (rows * columns) * (layers - 1) / layers
+    needed = a / (rows * layers) + b / (layers * columns) + c / (rows * columns) * (layers - 1) / layers
     most = np.maximum(1.0, np.minimum(wide, tiles))
     can = (columns <= most) & (layers <= np.maximum(1.0, np.minimum(deep, tiles / columns)))
-    best: Values = np.where(can, given, np.inf).min(axis=(1, 2))
+    best: Values = np.where(can, needed, np.inf).min(axis=(1, 2))
     return best

@@ -19,7 +19,7 @@ from ipu_emu.errors import SessionError
 from ipu_emu.graph import Graph, Tensor
 from ipu_emu.hostio.feeds.array_feed import check_output_array, is_converted
 from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
-from ipu_emu.program.replica_variables import replica_variables
+from ipu_emu.program.held_variables import replica_variables
 from popdist_py.trace import Category
 
 __all__ = ["HostWeights"]
@@ -137,17 +137,17 @@ class HostWeights:
         """Set the values from the user's arrays: one per group, or one per replica (the first of a group is used)."""
         for id, array in arrays.items():
             old = self._value(id)
-            given = np.asarray(array)
-            is_converted(id, given.dtype, self._graph.tensor(id).dtype)
-            given = given.astype(old.dtype, copy=False)
-            if given.size != old.size and id in self._of_all_replicas:
-                given = self._first_of_groups(self._graph.tensors[id], given.reshape(self._of_all_replicas[id].shape))
-            if given.size != old.size:
+            value = np.asarray(array)
+            is_converted(id, value.dtype, self._graph.tensor(id).dtype)
+            value = value.astype(old.dtype, copy=False)
+            if value.size != old.size and id in self._of_all_replicas:
+                value = self._first_of_groups(self._graph.tensors[id], value.reshape(self._of_all_replicas[id].shape))
+            if value.size != old.size:
                 raise SessionError(
-                    f"The array for tensor '{id}' has {given.size} elements; the tensor has {old.size}, as "
+                    f"The array for tensor '{id}' has {value.size} elements; the tensor has {old.size}, as "
                     f"{list(old.shape)}"
                 )
-            self.values[id] = np.array(given).reshape(old.shape)
+            self.values[id] = np.array(value).reshape(old.shape)
 
     def _first_of_groups(self, tensor: Tensor, values: _Array) -> _Array:
         stride, size = tensor.group or (1, len(values))

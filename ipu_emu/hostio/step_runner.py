@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 from ipu_emu.engine import Engine
 from ipu_emu.hostio.data.data_modes import DataMode, RepeatedFeed, like_real, synthetic_chunk
 from ipu_emu.hostio.feeds.array_feed import ArrayFeed
-from ipu_emu.hostio.feeds.callback_feed import CallbackFeed
-from ipu_emu.hostio.feeds.step_data_sizes import check_sizes
-from ipu_emu.hostio.feeds.step_feed import StepFeed
+from ipu_emu.hostio.feeds.step_feed import CallbackFeed, StepFeed, check_sizes
 from ipu_emu.hostio.probe.probe import Probe, StepProbe
 
 __all__ = ["StepData", "StepRunner"]

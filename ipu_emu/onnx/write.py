@@ -35,15 +35,9 @@ _NONE: Mapping[str, NDArray[Any]] = MappingProxyType({})
 
 #: Fields of an initializer that hold its data or their location.
 _DATA = (
-    "raw_data",
-    "float_data",
-    "double_data",
-    "int32_data",
-    "int64_data",
-    "uint64_data",
-    "external_data",
+    "raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "external_data",
     "data_location",
-)
+)  # fmt: skip
 
 
 def to_model(graph: Graph, *, opset: int, external: Places = MappingProxyType({})) -> bytes:

@@ -1,22 +1,10 @@
 """ops: the definition of each operation: shape rule, kernel, gradient, cost; one folder per family."""
 
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import OpCost
-from ipu_emu.ops.core.node import Node
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpCost, OpDef, Value
 from ipu_emu.ops.insertion import append, append_unchecked, node_of
 from ipu_emu.ops.table import TABLE
 
 __all__ = [
-    "TABLE",
-    "Adjoint",
-    "BoundOp",
-    "Call",
-    "Node",
-    "OpCost",
-    "OpDef",
-    "Value",
-    "append",
-    "append_unchecked",
+    "TABLE", "Adjoint", "BoundOp", "Call", "Node", "OpCost", "OpDef", "Value", "append", "append_unchecked",
     "node_of",
-]
+]  # fmt: skip

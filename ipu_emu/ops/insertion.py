@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role, StepPhase, Tensor
-from ipu_emu.graph.dtype import FLOAT, INT64, dtype_of
+from ipu_emu.graph.dtype import FLOAT, FLOAT16, INT64, dtype_of
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.evaluation import evaluate
-from ipu_emu.ops.core.node import Node, input_node
-from ipu_emu.ops.core.op_definition import OpDef
+from ipu_emu.ops.core import BoundOp, Node, OpDef, input_node
 from ipu_emu.ops.table import TABLE
 
-__all__ = ["append", "append_unchecked", "node_of"]
+__all__ = ["append", "append_unchecked", "evaluate", "node_of"]
+
 
 #: More bytes than any system has: a larger tensor is a mistake.
 _MOST_BYTES = 1 << 46
@@ -68,19 +69,19 @@ def _made(graph: Graph, entry: OpDef, op: Op) -> tuple[list[Tensor], _Values]:
     node = input_node(graph, op)
     if entry.constant_outputs is not None:
         arrays = list(entry.constant_outputs(node))
-        made = [(dtype_of(array), array.shape) for array in arrays]
+        outs = [(dtype_of(array), array.shape) for array in arrays]
     else:
-        arrays, made = [], entry.shape(node)
-    if len(op.outputs) > len(made):
-        raise node.fail(f"{len(op.outputs)} outputs are named, but the op has {len(made)}; name at most {len(made)}")
-    tensors = [Tensor(id, dtype, shape) for id, (dtype, shape) in zip(op.outputs, made, strict=False)]
+        arrays, outs = [], entry.shape(node)
+    if len(op.outputs) > len(outs):
+        raise node.fail(f"{len(op.outputs)} outputs are named, but the op has {len(outs)}; name at most {len(outs)}")
+    tensors = [Tensor(id, dtype, shape) for id, (dtype, shape) in zip(op.outputs, outs, strict=False)]
     for tensor in tensors:
         if tensor.nbytes > _MOST_BYTES:
             raise node.fail(f"{tensor} would take {tensor.nbytes} bytes, more than any system has")
     if entry.folded_outputs is not None:
         arrays = list(entry.folded_outputs(node) or [])
     elif entry.constant_outputs is None and _is_known(graph, entry, op):
-        everything = _complete(op, tensors, made)
+        everything = _complete(op, tensors, outs)
         arrays = evaluate(entry, replace(node, outputs=everything), node.values)
     if arrays:
         tensors = [replace(tensor, role=Role.CONSTANT) for tensor in tensors]
@@ -89,8 +90,8 @@ def _made(graph: Graph, entry: OpDef, op: Op) -> tuple[list[Tensor], _Values]:
     return [tensor for tensor in tensors if tensor.id], []
 
 
-def _complete(op: Op, tensors: list[Tensor], made: list[Any]) -> tuple[Tensor, ...]:
-    rest = [Tensor("", dtype, shape) for dtype, shape in made[len(op.outputs) :]]
+def _complete(op: Op, tensors: list[Tensor], types: list[Any]) -> tuple[Tensor, ...]:
+    rest = [Tensor("", dtype, shape) for dtype, shape in types[len(op.outputs) :]]
     return (*tensors, *rest)
 
 
@@ -101,8 +102,8 @@ def _is_known(graph: Graph, entry: OpDef, op: Op) -> bool:
     if op.phase is not StepPhase.FORWARD:
         return False
     inputs = [graph.tensors[id] for id in op.inputs if id]
-    whole = all(t.role is Role.CONSTANT or (t.role is Role.WEIGHT and t.dtype is INT64) for t in inputs)
-    return whole and all(t.id in graph.data for t in inputs)
+    constant = all(t.role is Role.CONSTANT or (t.role is Role.WEIGHT and t.dtype is INT64) for t in inputs)
+    return constant and all(t.id in graph.data for t in inputs)
 
 
 def node_of(graph: Graph, op: Op) -> Node:
@@ -156,3 +157,29 @@ def _is_fixed_number(graph: Graph, id: str) -> bool:
     tensor = graph.tensor(id)
     fixed = tensor.role is Role.CONSTANT or tensor.dtype is INT64
     return fixed and id in graph.data and tensor.nelms == 1
+
+
+def evaluate(entry: OpDef, node: Node, inputs: Sequence[NDArray[Any] | None]) -> list[NDArray[Any]]:
+    """The outputs of ``node`` for ``inputs``; the types of its outputs must be known."""
+    assert entry.kernel is not None
+    operands = [*node.inputs, *node.outputs]
+    spatial = {index % len(operands) for index in entry.batch_innermost}
+    halves = entry.takes_half(node)
+    arrays = [None if t is None else _place(t, i in spatial, halves) for i, t in enumerate(operands)]
+    for place, value in zip(arrays, inputs, strict=False):
+        if place is not None and value is not None:
+            np.copyto(place, value)
+    outputs = [array for array in arrays[len(node.inputs) :] if array is not None]
+    scratch = tuple(np.zeros(size, np.float32) for size in entry.workspace(node))
+    with np.errstate(all="ignore"):
+        entry.kernel(BoundOp(node, tuple(arrays[: len(node.inputs)]), tuple(outputs), scratch))()
+        return [np.ascontiguousarray(a, t.dtype.numpy) for a, t in zip(outputs, node.outputs, strict=True)]
+
+
+def _place(tensor: Tensor, batch_innermost: bool, halves: bool) -> NDArray[Any]:
+    """A zeroed array in the kernel's storage order; float32 for FLOAT16, unless the kernel takes halves."""
+    kind = np.dtype(np.float32) if tensor.dtype is FLOAT16 and not halves else tensor.dtype.numpy
+    if not batch_innermost or tensor.rank < 2:
+        return np.zeros(tensor.shape, kind)
+    stored: NDArray[Any] = np.zeros((*tensor.shape[1:], tensor.shape[0]), kind)
+    return np.moveaxis(stored, -1, 0)

@@ -12,7 +12,7 @@ from ipu_emu.graph import DType
 from ipu_emu.graph.dtype import dtype_of
 from ipu_emu.graph.narrowing import narrowed
 
-__all__ = ["as_numpy", "device_dtype", "host_dtype", "numpy_dtype"]
+__all__ = ["as_numpy", "device_dtype", "host_dtype", "numpy_dtype", "wide_dtype"]
 
 _NUMPY = {
     torch.float32: np.float32,
@@ -26,6 +26,7 @@ _NUMPY = {
     torch.uint8: np.uint8,
     torch.bool: np.bool_,
 }
+_WIDE = {torch.float64: dtype_of(np.float64), torch.int64: dtype_of(np.int64)}
 _TORCH = {np.dtype(v): k for k, v in reversed(_NUMPY.items())} | {
     np.dtype(np.float32): torch.float32,
     np.dtype(np.int32): torch.int32,
@@ -42,6 +43,11 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 def device_dtype(dtype: torch.dtype) -> DType:
     """Return the element type on the device."""
     return dtype_of(numpy_dtype(dtype))
+
+
+def wide_dtype(dtype: torch.dtype) -> DType:
+    """Return the element type of a tensor on the host, of which 64 bits stay."""
+    return _WIDE.get(dtype) or device_dtype(dtype)
 
 
 def host_dtype(dtype: np.dtype[Any]) -> torch.dtype:

@@ -5,23 +5,10 @@ from __future__ import annotations
 from enum import Enum, IntEnum
 
 __all__ = [
-    "AutoStage",
-    "CommGroupType",
-    "Compiler",
-    "ConnectionType",
-    "DataLoaderMode",
-    "HalfFloatCastingBehavior",
-    "Liveness",
-    "MatMulSerializationMode",
-    "MeanReductionStrategy",
-    "MultiConvPlanType",
-    "OutputMode",
-    "OverlapMode",
-    "ReductionType",
-    "SharingStrategy",
-    "SyncPattern",
-    "VariableRetrievalMode",
-]
+    "AutoStage", "CommGroupType", "Compiler", "ConnectionType", "DataLoaderMode", "HalfFloatCastingBehavior",
+    "Liveness", "MatMulSerializationMode", "MeanReductionStrategy", "MultiConvPlanType", "OutputMode", "OverlapMode",
+    "ReductionType", "SharingStrategy", "SyncPattern", "VariableRetrievalMode",
+]  # fmt: skip
 
 
 class DataLoaderMode(IntEnum):

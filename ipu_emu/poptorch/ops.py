@@ -12,26 +12,11 @@ from ipu_emu.poptorch.errors import Error, refusal
 from ipu_emu.poptorch.tracing.current_trace import current_trace, intercepted
 
 __all__ = [
-    "CPU",
-    "Attribute",
-    "MultiConv",
-    "NameScope",
-    "cond",
-    "ctc_beam_search_decoder",
-    "custom_op",
-    "dynamic_slice",
-    "dynamic_update",
-    "for_loop",
-    "identity_loss",
-    "ipu_print_tensor",
-    "isRunningOnIpu",
-    "nop",
-    "recomputationCheckpoint",
-    "serializedMatMul",
-    "set_available_memory",
-    "set_overlap_for_input",
+    "CPU", "Attribute", "MultiConv", "NameScope", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
+    "dynamic_update", "for_loop", "identity_loss", "ipu_print_tensor", "isRunningOnIpu", "nop",
+    "recomputationCheckpoint", "serializedMatMul", "set_available_memory", "set_overlap_for_input",
     "set_overlap_for_output",
-]
+]  # fmt: skip
 
 
 def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:

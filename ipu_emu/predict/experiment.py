@@ -1,4 +1,4 @@
-"""Experiment: a program measured under the launcher with several instances and accumulations, in interleaved rounds.
+"""Experiment: a program measured under the launcher with several instances and accumulations, in turns.
 
     round    1 x GA 1, 1 x GA 2, 1 x GA 4, 2 x GA 1, ... ; then the same again
 

@@ -14,16 +14,15 @@ from ipu_emu.hardware import System
 from ipu_emu.hardware.position import IPUS_PER_MACHINE
 from ipu_emu.predict.networks import BlockKind, Network, network
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES
+from ipu_emu.program.schedules import SCHEDULES
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["DTYPES", "RELEASES", "SCHEDULES", "Job", "calibrated_release", "smallest_pod", "without_effect"]
+__all__ = ["DTYPES", "RELEASES", "Job", "calibrated_release", "smallest_pod", "without_effect"]
 
 #: Bytes of an element, by PopART's names.
 DTYPES = {"float16": 2, "float": 4, "uint8": 1, "int32": 4, "float8": 1}
 #: SDK releases that calibrations distinguish, in order; the last one is the default.
 RELEASES = ("2.1", "2.3")
-#: Pipeline schedules; sequential: the IPUs of a replica take turns.
-SCHEDULES = ("grouped", "popart", "interleaved", "sequential")
 _SIZES = (1, 2, 4, 8, 16)
 #: The largest number in a job, and the IPUs of the largest Pod.
 _MOST, _LARGEST = 10**9, 65_536
@@ -95,7 +94,7 @@ class Job:
             )
         tables = {
             "optimiser": (self.optimiser, tuple(OPTIMISER_STATES)),
-            "schedule": (self.schedule, SCHEDULES),
+            "schedule": (self.schedule, tuple(SCHEDULES)),
             "dtype": (self.dtype, ("float16", "float")),
             "stash dtype": (self.stash_dtype, ("float16", "float", "float8")),
             "input dtype": (self.input_dtype or "uint8", tuple(DTYPES)),
@@ -137,6 +136,11 @@ class Job:
         elif bool(self.samples) != bool(self.epochs):
             faults.append("samples of an epoch and epochs belong together; give both for the time to train")
         return faults
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether the IPUs of a replica never work at the same time."""
+        return SCHEDULES[self.schedule].takes_turns
 
     @cached_property
     def network(self) -> Network:

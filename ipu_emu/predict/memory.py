@@ -6,8 +6,8 @@
     transient                      of the largest block; with recomputation also the stash of its layer
     code                           a lower and an upper bound, as it is unknown before compiling
 
-Stage i of S has 2 (S - i) - 1 micro-batches in flight (grouped, popart), or S - i (interleaved), at most as many as
-are accumulated. A tied head is a stage of its own, after that of the last IPU.
+A stage keeps the values of as many micro-batches as its schedule has in flight, at most as many as are accumulated. A
+tied head is a stage of its own, after that of the last IPU.
 
 The lower bound, all parts with the least code, is that of a program tuned for IPUs. The upper bound adds what a
 program needs that leaves all to the compiler, as those of ipu-emu memory do:
@@ -34,6 +34,7 @@ from ipu_emu.predict.links import domains_of
 from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES, STATE_BYTES
 from ipu_emu.predict.work_per_ipu import PlacedWork
+from ipu_emu.program.schedules import depth
 
 __all__ = ["PARTS", "PredictedMemory", "bounds", "parts", "streamed", "table_bytes", "verdict"]
 
@@ -69,8 +70,7 @@ def verdict(low: Any, high: Any, limit: float) -> Any:
 
 def in_flight(schedule: str, stages: int, stage: int, accumulation: Any) -> Any:
     """Number of micro-batches whose activations ``stage`` keeps."""
-    most = {"interleaved": stages - stage, "sequential": 1}.get(schedule, 2 * (stages - stage) - 1)
-    return np.minimum(most, accumulation)
+    return np.minimum(depth(schedule, stages, stage, training=True), accumulation)
 
 
 def state_bytes(job: Job) -> float:
@@ -106,11 +106,11 @@ def streamed(
                     update adds
     activations     stored and loaded for each micro-batch (their transfers are not counted)
     """
-    most = np.sum if job.schedule == "sequential" else np.max
+    most = np.sum if job.takes_turns else np.max
     trained, count = float(most(work.trained)), float(most(work.variables))
     frozen = float(most(work.parameters - work.trained))
     tied = float(most(work.tied))
-    again = tied * (job.schedule != "sequential" and work.stages > work.ipus)
+    again = tied * (not job.takes_turns and work.stages > work.ipus)
     averages = float(most([2 * len(norms) for norms in work.norms]))
     if not job.training:
         times = accumulation * ("weights" in job.off_chip)
@@ -168,7 +168,7 @@ def _activations(
 ) -> tuple[Any, Any]:
     """Bytes that are kept for the backward pass, and transient ones."""
     size, held = job.itemsize, DTYPES[job.stash_dtype]
-    if job.ipus == 1 or job.schedule == "sequential":
+    if job.ipus == 1 or job.takes_turns:
         (kept, live), (kept_again, live_again) = work.peak[ipu], work.peak_recomputed[ipu]
         stash = batch * held * np.where(recompute, kept_again, kept)
         return stash, batch * size * np.where(recompute, live_again, live)
@@ -222,7 +222,7 @@ def bounds(
 
 def _kept_twice(job: Job, work: PlacedWork, ipu: int, batch: Any, accumulation: Any, recompute: Any) -> Any:
     """Bytes of values that two IPUs keep: the previous one as a result, this one as an operand."""
-    if job.ipus == 1 or job.schedule == "sequential" or "activations" in job.off_chip:
+    if job.ipus == 1 or job.takes_turns or "activations" in job.off_chip:
         return 0.0
     depth = in_flight(job.schedule, work.stages, ipu, accumulation)
     return np.where(recompute, 0.0, depth * batch * work.received[ipu] * DTYPES[job.stash_dtype])

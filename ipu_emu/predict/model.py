@@ -3,7 +3,7 @@
     compute      GA slots; a slot is the time of the busiest IPU for a micro-batch
                  operations by class / (peak of the class x its share), forward + 2 backward (+ 1 recomputed)
                  and the start, sync and exchange of short ops (``starts``)
-    ramps        the other slots of the pipeline: N - 1 for grouped, else what its schedule takes for uneven tasks
+    ramps        the other slots of the pipeline, or what its schedule takes for uneven tasks
     ipu_links    collectives of gradients at the link rate x its share; copies of both passes between the IPUs of a
                  replica, and batch statistics between neighbours, at the link rate
     gw_links     2 (L - 1)/L of an IPU's share of the gradients, at the gateway rate x its share
@@ -40,6 +40,8 @@ from ipu_emu.predict.networks.start_costs import product_cycles, step_cycles
 from ipu_emu.predict.placement import Placement, annotated, balanced, given
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES
 from ipu_emu.predict.work_per_ipu import CLASSES, PlacedWork
+from ipu_emu.program.schedules import SCHEDULES, in_flight
+from ipu_emu.program.schedules.schedule_timing import ramp_slots
 
 __all__ = ["CLASSES", "TERMS", "WHAT_IF", "Shape", "StepModel", "placed"]
 
@@ -164,7 +166,7 @@ class StepModel:
     def _slots(self, rates: Rates, shape: Shape) -> _Slots:
         """The slot of the busiest IPU; without a pipeline, the sum of all IPUs."""
         each = [self.slot_seconds(rates, ipu, shape) for ipu in range(self.work.ipus)]
-        if self.work.ipus == 1 or self.job.schedule == "sequential":
+        if self.work.ipus == 1 or self.job.takes_turns:
             (copies, copied), (given, transfers) = self._copies.sum(axis=(0, 1)), self._host_parts.sum(axis=0)
             return _Slots(sum(each), copies, copied, given, transfers, 0.0 * each[0], 0.0 * each[0])
         ways = self._beside(shape)
@@ -173,22 +175,25 @@ class StepModel:
         slot, waits = (_of_ipu(values, busiest) for values in (each, beside))
         copies, copied = self._copies.sum(axis=0)[busiest].T
         given, transfers = self._host_parts[busiest].T
-        if self.job.schedule == "interleaved" and self.job.training:
-            from ipu_emu.program.schedules.interleaved import interleaved_seconds
-
+        seconds = SCHEDULES[self.job.schedule].seconds
+        if seconds and self.job.training:
             forward = replace(self, job=replace(self.job, training=False))
             tasks = []
             for ipu, (before, behind) in enumerate(ways):
                 one = forward.slot_seconds(rates, ipu, shape)
                 tasks.append((one + before, each[ipu] - one + behind))
-            ramps = interleaved_seconds(tasks, shape.accumulation) - shape.accumulation * (slot + waits)
+            ramps = seconds(tasks, shape.accumulation) - shape.accumulation * (slot + waits)
             return _Slots(slot, copies, copied, given, transfers, ramps, 0.0 * slot)
-        extra = 0.0 * slot + self.work.ipus - 1
-        if self.job.schedule == "popart" and self.job.training:
-            from ipu_emu.program.schedules.schedule_timing import ramp_slots
-
-            extra = np.vectorize(lambda count: ramp_slots("popart", self.work.ipus, int(count)))(shape.accumulation)
+        extra = 0.0 * slot + self._ramp_slots(shape.accumulation)
         return _Slots(slot, copies, copied, given, transfers, extra * slot, extra)
+
+    def _ramp_slots(self, accumulation: Any) -> Any:
+        """Slots in addition to one for each micro-batch."""
+        if not self.job.training:
+            return self.work.ipus - 1
+        counts, where = np.unique(accumulation, return_inverse=True)
+        slots = [ramp_slots(self.job.schedule, self.work.ipus, int(count)) for count in counts]
+        return np.reshape(np.take(slots, where), np.shape(accumulation))
 
     def _beside(self, shape: Shape) -> list[tuple[Any, Any]]:
         """Seconds of copies and of transfers that do not overlap, of each IPU: with the forward, and the backward."""
@@ -307,7 +312,7 @@ class StepModel:
     def _in_turn(self, most: Any) -> list[int]:
         """The IPUs whose collectives of a micro-batch add up: in a pipeline those of the one that has ``most``."""
         ipus = range(self.work.ipus)
-        return list(ipus) if self.job.schedule == "sequential" else [max(ipus, key=lambda ipu: most[ipu])]
+        return list(ipus) if self.job.takes_turns else [max(ipus, key=lambda ipu: most[ipu])]
 
     def _host(self, rates: Rates, shape: Shape, compute: Any, slots: _Slots) -> Any:
         slowest = np.maximum.reduce(list(host.limits(self.job, shape.replicas, shape.batch).values()))
@@ -388,9 +393,7 @@ def placed(job: Job) -> StepModel:
 
 def _check_schedule(job: Job, work: PlacedWork) -> None:
     """Raise EmulatorError, in the words of the compiler, for stages that may not share an IPU."""
-    if job.schedule == "interleaved" and job.training and work.stages > work.ipus:
-        from ipu_emu.program.schedules.schedule_table import in_flight
-
+    if job.training and work.stages > work.ipus:
         in_flight(job.schedule, work.stages, training=True, mapping=[*range(work.ipus), work.last_home])
 
 

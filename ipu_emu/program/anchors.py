@@ -49,6 +49,11 @@ class StepShape:
     accumulation: int
     replicas: int
 
+    @property
+    def micro_batches(self) -> int:
+        """The micro-batches that run through a pipeline in a row: of an update, else of a step."""
+        return self.accumulation if self.accumulation > 1 else self.batches
+
     def divisor(self, anchor: Anchor) -> int:
         """The elements of the tensor in all micro-batches, over those that the anchor returns."""
         everything = self.batches * self.accumulation

@@ -63,7 +63,7 @@ def buckets_of(gradients: Iterable[tuple[Tensor, Place]], limit: int | None) -> 
 
     The place of a gradient is its IPU, and the stage in which it is complete.
     """
-    found: dict[str, Bucket] = {}
+    buckets: dict[str, Bucket] = {}
     last: dict[tuple[DType, tuple[int, int] | None, Place], tuple[Bucket, int]] = {}
     numbers: dict[tuple[DType, tuple[int, int] | None, int], Iterator[int]] = {}
     for tensor, place in gradients:
@@ -73,5 +73,5 @@ def buckets_of(gradients: Iterable[tuple[Tensor, Place]], limit: int | None) -> 
             number = next(numbers.setdefault(group, count()))
             bucket, used = Bucket(tensor.dtype, tensor.group, number, place.ipu), 0
         last[tensor.dtype, tensor.group, place] = bucket, used + tensor.nbytes
-        found[tensor.id] = bucket
-    return found
+        buckets[tensor.id] = bucket
+    return buckets

@@ -43,25 +43,25 @@ class EarlyReductions:
     parts: Mapping[str, Sequence[BucketPart]]
 
     @classmethod
-    def of(cls, program: Iterable[Instruction], plan: MemoryPlan, *, whole: bool = False) -> EarlyReductions | None:
+    def of(cls, program: Iterable[Instruction], plan: MemoryPlan, *, joint: bool = False) -> EarlyReductions | None:
         """The reductions of ``program`` that can begin early; None unless there are several.
 
-        With ``whole`` a bucket is one part: ranges of it are not contiguous if an instance has several replicas.
+        With ``joint`` a bucket is one part: ranges of it are not contiguous if an instance has several replicas.
         """
         for batches in of_type(program, Repeat):
             loop, after = batches.body[0], batches.body[1:]
             if isinstance(loop, Repeat) and loop.counter is Counter.MICRO_BATCH and not any(overlapped_io(batches)):
-                return _of_loop(loop, after, plan, whole=whole)
+                return _of_loop(loop, after, plan, joint=joint)
         return None
 
 
-def _of_loop(loop: Repeat, after: Sequence[Instruction], plan: MemoryPlan, *, whole: bool) -> EarlyReductions | None:
+def _of_loop(loop: Repeat, after: Sequence[Instruction], plan: MemoryPlan, *, joint: bool) -> EarlyReductions | None:
     begins: dict[int, list[BucketPart]] = {}
     parts: dict[str, list[BucketPart]] = {}
     for number, reduction in enumerate(after):
         if not isinstance(reduction, AllReduce) or not _is_divisible(reduction):
             continue
-        for part, complete in _parts(reduction, loop.body, after[:number], plan, whole=whole):
+        for part, complete in _parts(reduction, loop.body, after[:number], plan, joint=joint):
             parts.setdefault(reduction.bucket, []).append(part)
             if complete is not None:
                 begins.setdefault(complete, []).append(part)
@@ -80,7 +80,7 @@ def _parts(
     between: Sequence[Instruction],
     plan: MemoryPlan,
     *,
-    whole: bool,
+    joint: bool,
 ) -> Iterator[tuple[BucketPart, int | None]]:
     """The parts of a bucket, with the number of the last instruction of ``body`` that uses each.
 
@@ -88,7 +88,7 @@ def _parts(
     """
     region = reduction.bucket
     size, itemsize = plan.sizes[region], Bucket.named(region).dtype.itemsize
-    least = size if whole else max(_LEAST_BYTES, -(-size // _MOST_PARTS))
+    least = size if joint else max(_LEAST_BYTES, -(-size // _MOST_PARTS))
     users, late = _last_users(region, body, plan), _last_users(region, between, plan)
     starts = sorted({place.offset for place in plan.placements.values() if place.region == region})
     for first, last in _ranges(starts, size, least):
@@ -100,13 +100,13 @@ def _parts(
 
 def _last_users(region: str, instructions: Iterable[Instruction], plan: MemoryPlan) -> dict[int, int]:
     """The offsets in ``region`` that instructions use, each with the number of the last one."""
-    found: dict[int, int] = {}
+    users: dict[int, int] = {}
     for number, instruction in enumerate(instructions):
         for id in (id for leaf in leaves([instruction]) for id in leaf.tensors):
             place = plan.placements.get(id)
             if place is not None and place.region == region:
-                found[place.offset] = number
-    return found
+                users[place.offset] = number
+    return users
 
 
 def _ranges(starts: Sequence[int], size: int, least: int) -> Iterator[tuple[int, int]]:

@@ -62,7 +62,7 @@ class Footprint:
         """Bytes by name, without scratch of the host."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "scratch"}
 
-    def beside(self, other: Footprint) -> Footprint:
+    def shared_with(self, other: Footprint) -> Footprint:
         """The footprint of two programs that share their variables."""
         both = other.parts()
         sums = {name: size + both[name] for name, size in self.parts().items()}

@@ -62,9 +62,9 @@ _Joins = Mapping[str, tuple[str, ...]]
 
 def fused_stores(executable: Executable) -> FusedStores:
     """Return the functions that products of ``executable`` may store, if it does not train."""
-    whole, plan = list(walk(executable.program)), executable.plan
+    instructions, plan = list(walk(executable.program)), executable.plan
     overlapped = any(True for part in executable.program for _ in overlapped_io(part))
-    others = any(isinstance(instruction, WeightUpdate | Pipeline) for instruction in whole)
+    others = any(isinstance(instruction, WeightUpdate | Pipeline) for instruction in instructions)
     if others or overlapped:
         return FusedStores(plan)
     for pairs, joins in _choices(plan, _pairs(executable), _joins(executable)):
@@ -93,28 +93,28 @@ def _joins(executable: Executable) -> dict[str, tuple[str, ...]]:
     plan, viewed = executable.plan, _viewed(executable)
     updated = {_root(id, viewed) for id in _owners(executable).values()}
     own = {life.name for life in plan.lives if not life.is_scratch}
-    found: dict[str, tuple[str, ...]] = {}
+    joins: dict[str, tuple[str, ...]] = {}
     used: set[str] = set()
     for body in _bodies(executable.program):
-        made = {id for _, leaf in body if type(leaf) is Compute for id in leaf.op.outputs} & own
+        computed = {id for _, leaf in body if type(leaf) is Compute for id in leaf.op.outputs} & own
         for op in (leaf.op for _, leaf in body if type(leaf) is Compute):
-            free = len(set(op.inputs)) == len(op.inputs) and {*op.inputs, *op.outputs} <= made - used - updated
+            free = len(set(op.inputs)) == len(op.inputs) and {*op.inputs, *op.outputs} <= computed - used - updated
             if op.type == "Concat" and free and not op.guard and _in_order(op, plan):
-                found[op.outputs[0]] = op.inputs
+                joins[op.outputs[0]] = op.inputs
                 used |= {*op.inputs, *op.outputs}
-    return found
+    return joins
 
 
 def _in_order(op: Op, plan: MemoryPlan) -> bool:
     """Whether the inputs of a Concat are contiguous in its output, each at the start of a cache line."""
-    whole, *parts = (plan.placements[id] for id in (op.outputs[0], *op.inputs))
-    axis = op.attributes["axis"] % whole.tensor.rank
-    outermost = order(whole.tensor, whole.batch_innermost)
+    joined, *parts = (plan.placements[id] for id in (op.outputs[0], *op.inputs))
+    axis = op.attributes["axis"] % joined.tensor.rank
+    outermost = order(joined.tensor, joined.batch_innermost)
     before = outermost[: outermost.index(axis)]
-    return all(whole.tensor.shape[i] == 1 for i in before) and all(
-        part.batch_innermost == whole.batch_innermost
-        and part.region == whole.region
-        and part.places == whole.places == 1
+    return all(joined.tensor.shape[i] == 1 for i in before) and all(
+        part.batch_innermost == joined.batch_innermost
+        and part.region == joined.region
+        and part.places == joined.places == 1
         and part.tensor.nbytes % ALIGNMENT == 0
         for part in parts
     )
@@ -125,7 +125,7 @@ def _pairs(executable: Executable) -> dict[int, tuple[Op, Op]]:
     plan = executable.plan
     readers = Counter(id for leaf in leaves(executable.program) for id in leaf.tensors)
     own = {life.name for life in plan.lives if not life.is_scratch}
-    found: dict[int, tuple[Op, Op]] = {}
+    pairs: dict[int, tuple[Op, Op]] = {}
     for body in _bodies(executable.program):
         computed = [(n, leaf) for n, leaf in body if not (leaf.ops and leaf.ops[0].outputs[0] in plan.views)]
         for (number, first), (_, second) in pairwise(computed):
@@ -135,8 +135,8 @@ def _pairs(executable: Executable) -> dict[int, tuple[Op, Op]]:
             if _follows(executable.graph, product, op, plan):
                 y, z = product.outputs[0], op.outputs[0]
                 if readers[y] == 2 and {y, z} <= own:
-                    found[number] = product, op
-    return found
+                    pairs[number] = product, op
+    return pairs
 
 
 def _bodies(program: Sequence[Instruction], number: int = 0) -> Iterator[list[tuple[int, Leaf]]]:
@@ -181,13 +181,13 @@ def _moved(executable: Executable, pairs: _Pairs, joins: _Joins) -> MemoryPlan |
     plan = executable.plan
     without = {ops[0].outputs[0] for ops in pairs.values()}
     begins = {ops[1].outputs[0]: number for number, ops in pairs.items()}
-    whole = {part: id for id, parts in joins.items() for part in parts}
+    owners = {part: id for id, parts in joins.items() for part in parts}
     regions: dict[str, list[MemoryBlock]] = defaultdict(list)
     blocks: dict[str, MemoryBlock] = {}
-    for life in sorted(plan.lives, key=lambda life: life.name in whole):
+    for life in sorted(plan.lives, key=lambda life: life.name in owners):
         first = begins.get(life.name, life.first)
-        if life.name in whole:
-            block = blocks[whole[life.name]]
+        if life.name in owners:
+            block = blocks[owners[life.name]]
             block.first, block.last = min(block.first, first), max(block.last, life.last)
         elif life.name not in without:
             blocks[life.name] = MemoryBlock(life.name, None, life.size, first, life.last)
@@ -210,7 +210,7 @@ def _with_lives(executable: Executable, lives: tuple[Lifetime, ...], joins: _Joi
         sizes = [plan.placements[part].tensor.nbytes for part in parts]
         offsets |= dict(zip(parts, accumulate(sizes, initial=offsets[id]), strict=False))
     placements = {
-        id: replace(one, offset=offsets.get(_root(id, owners), one.offset)) for id, one in plan.placements.items()
+        id: replace(at, offset=offsets.get(_root(id, owners), at.offset)) for id, at in plan.placements.items()
     }
     scratch = {
         key: tuple(offsets.get(MemoryBlock(key, part, 0, 0).label, old) for part, old in enumerate(parts))

@@ -1,13 +1,23 @@
-"""Held variables: the weights and constants that no instruction of a program changes, as in inference."""
+"""Variables that no instruction of a program changes, as in inference, and those that differ between replicas."""
 
 from __future__ import annotations
 
-from ipu_emu.graph import Role
+from ipu_emu.graph import Graph, Role, StepPhase
 from ipu_emu.ops import TABLE
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import WeightUpdate, leaves, of_type
 
-__all__ = ["held_variables"]
+__all__ = ["held_variables", "replica_variables"]
+
+
+def replica_variables(graph: Graph) -> list[str]:
+    """Return the ids of the variables that an op of the forward pass changes, except those of groups of replicas.
+
+    Weight updates use reduced gradients, so the weights are equal on all replicas. Variables that an op of the
+    forward pass changes are not; if one value is requested, it is that of the first replica.
+    """
+    changed = {op.inputs[i] for op in graph.ops if op.phase is StepPhase.FORWARD for _, i in TABLE.in_place(op)}
+    return sorted(id for id in changed if (t := graph.tensors[id]).role is Role.WEIGHT and t.group is None)
 
 
 def held_variables(executable: Executable) -> list[str]:

@@ -70,14 +70,14 @@ def ipu_memories(executable: Executable, tiles: int) -> list[IpuMemory]:
 
 
 def _of(plan: MemoryPlan, ipu: int, length: int, need: Footprint) -> IpuMemory:
-    kept = list(_variables(plan, ipu))
+    variables = list(_variables(plan, ipu))
     by_role: dict[str, int] = defaultdict(int)
-    for tensor in kept:
+    for tensor in variables:
         by_role[_ROLES[tensor.role]] += tensor.nbytes
     named = need.parts()
     parts = {name: by_role[name] for name in _ROLES.values()} | {_OTHERS: need.variables - sum(by_role.values())}
     parts |= {name: named[field] for field, name in _FOOTPRINT.items()}
-    sizes = {tensor.id: tensor.nbytes for tensor in kept}
+    sizes = {tensor.id: tensor.nbytes for tensor in variables}
     sizes |= {life.name: life.size for life in _lives(plan, ipu)}
     largest = sorted(sizes.items(), key=lambda entry: -entry[1])[:_LARGEST]
     return IpuMemory(ipu, parts, _live(plan, ipu, length), tuple(largest), plan.streaming_bytes_of(ipu))

@@ -23,21 +23,9 @@ from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.memory_layout import SCRATCH, aligned
 
 __all__ = [
-    "PERSISTENT",
-    "STREAMED",
-    "STREAMING",
-    "TRANSIENT",
-    "Allocation",
-    "Lifetime",
-    "MemoryPlan",
-    "ipu_of",
-    "is_off_chip",
-    "is_shared",
-    "node_in",
-    "overlap_of",
-    "region_of",
-    "scratch_key",
-]
+    "PERSISTENT", "STREAMED", "STREAMING", "TRANSIENT", "Allocation", "Lifetime", "MemoryPlan", "ipu_of",
+    "is_off_chip", "is_shared", "node_in", "overlap_of", "region_of", "scratch_key",
+]  # fmt: skip
 
 PERSISTENT = "persistent"
 TRANSIENT = "transient"
@@ -181,9 +169,9 @@ def overlap_of(lives: Sequence[Lifetime]) -> tuple[Lifetime, Lifetime] | None:
             others = slice(start + 1, int(until[some].max()))
             same = (first[others] <= last[some, None]) & (last[others] >= first[some, None])
             same &= (offset[others] < end[some, None]) & (end[others] > offset[some, None])
-            found = np.argwhere(np.triu(same))
-            if len(found):
-                return ordered[start + found[0, 0]], ordered[start + 1 + found[0, 1]]
+            conflicts = np.argwhere(np.triu(same))
+            if len(conflicts):
+                return ordered[start + conflicts[0, 0]], ordered[start + 1 + conflicts[0, 1]]
     return None
 
 

@@ -72,16 +72,19 @@ class OverlappedLoop:
     def coming(self, number: int, there: int) -> list[tuple[int, list[HostLoad]]]:
         """The micro-batches that are loaded during ``number``; the first ``there`` were loaded before the step."""
         most = max((leaf.ahead for leaf in self.loads), default=1)
-        found = [
-            (later, [leaf for leaf in self.loads_for(later, beside=True) if self._begins(leaf, later, number, there)])
+        loads = [
+            (
+                later,
+                [leaf for leaf in self.loads_for(later, overlapped=True) if self._begins(leaf, later, number, there)],
+            )
             for later in range(number + 1, min(number + most + 1, self.total))
         ]
-        return [(later, leaves) for later, leaves in found if leaves]
+        return [(later, leaves) for later, leaves in loads if leaves]
 
     def _begins(self, leaf: HostLoad, later: int, number: int, there: int) -> bool:
         return there <= later <= leaf.ahead if number == 0 else later == number + leaf.ahead
 
-    def beside(self, overlap: Overlap, number: int) -> bool:
+    def is_overlapped(self, overlap: Overlap, number: int) -> bool:
         """Whether micro-batch ``number`` is loaded during the previous one, which is stored during ``number``.
 
         Without accumulation the loop over batches is the inner one.
@@ -91,19 +94,19 @@ class OverlappedLoop:
         inner = self.micro_batches if self.micro_batches > 1 else self.total
         return overlap is not Overlap.NONE and (overlap is not Overlap.INNER or number % inner != 0)
 
-    def loads_for(self, number: int, *, beside: bool) -> Sequence[HostLoad]:
+    def loads_for(self, number: int, *, overlapped: bool) -> Sequence[HostLoad]:
         """The loads for a micro-batch: those during the previous one, or those just in time."""
         known = 0 <= number < self.total
-        return [leaf for leaf in self.loads if known and self.beside(leaf.overlap, number) is beside]
+        return [leaf for leaf in self.loads if known and self.is_overlapped(leaf.overlap, number) is overlapped]
 
     def neighbours(self, number: int) -> list[HostLoad | HostStore]:
         """The host transfers while a micro-batch computes."""
-        return [*self.stores_of(number - 1, beside=True), *self.loads_for(number + 1, beside=True)]
+        return [*self.stores_of(number - 1, overlapped=True), *self.loads_for(number + 1, overlapped=True)]
 
-    def stores_of(self, number: int, *, beside: bool) -> Sequence[HostStore]:
+    def stores_of(self, number: int, *, overlapped: bool) -> Sequence[HostStore]:
         """The stores of a micro-batch: those during the next one, or those just in time."""
         known = 0 <= number < self.total
-        return [leaf for leaf in self.stores if known and self.beside(leaf.overlap, number + 1) is beside]
+        return [leaf for leaf in self.stores if known and self.is_overlapped(leaf.overlap, number + 1) is overlapped]
 
 
 def overlapped_io(instruction: Instruction) -> Iterator[HostLoad | HostStore]:

@@ -23,9 +23,9 @@ def batch_innermost(graph: Graph) -> set[str]:
     for op in graph.ops:
         operands = [*op.inputs, *op.outputs]
         chosen.update(operands[i] for i in TABLE[op].batch_innermost)
-    found = -1
-    while found != len(chosen):
-        found = len(chosen)
+    count = -1
+    while count != len(chosen):
+        count = len(chosen)
         for op in graph.ops:
             together = _stored_alike(graph, op)
             if chosen.intersection(together):

@@ -1,7 +1,8 @@
-"""Compiled program: a step that was compiled, or loaded from the cache, and fits its IPUs; and its readers."""
+"""Compiled program: a step that was compiled, or loaded from the cache, and fits its target; and its readers."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,13 +10,44 @@ from pathlib import Path
 from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
 from ipu_emu.compiler.memory.out_of_memory import check_memory
 from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes
+from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, System
+from ipu_emu.hardware.host_processor import check_host_processor
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.executable import Executable, ProgramReport
 from ipu_emu.session.memory_advice import MemoryAdvice
-from ipu_emu.session.target import Target
 from popdist_py.trace import Category, span
 
-__all__ = ["CompiledProgram", "compile_program", "key_of", "lower", "step_graph"]
+__all__ = ["CompiledProgram", "Target", "compile_program", "key_of", "lower", "step_graph"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """``ipus`` of ``device`` per replica; ``local`` replicas of this process from ``offset`` on, of ``total``.
+
+    ``io_tiles`` of each IPU exchange data with the host while the others compute.
+
+    Raise UnsupportedError on a host whose processor cannot run kernels, before anything is compiled.
+    """
+
+    device: Device
+    ipus: int = 1
+    local: int = 1
+    offset: int = 0
+    total: int = 1
+    io_tiles: int = 0
+
+    def __post_init__(self) -> None:
+        check_host_processor()
+
+    @classmethod
+    def in_system(
+        cls, ipus: int, *, local: int, offset: int, total: int, io_tiles: int = 0, version: str = ""
+    ) -> Target:
+        """Return IPUs of the emulated system (IPU_EMU_SYSTEM), or offline ones of the generation ``version``."""
+        generation = GENERATIONS[version] if version else System.from_environ(os.environ).generation
+        kind, connection = (DeviceKind.OFFLINE, Connection.NEVER) if version else (DeviceKind.IPU, Connection.ALWAYS)
+        device = Device(kind, 0, ipus * local, generation.tiles, generation.version, connection)
+        return cls(device, ipus, local, offset, total, io_tiles)
 
 
 @dataclass(frozen=True)

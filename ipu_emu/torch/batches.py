@@ -60,7 +60,7 @@ def batches_of(data: Any, size: int | None, *, shuffle: bool | None, seed: int) 
         raise ValueError(f"batch_size = {size}; use at least 1")
     if isinstance(data, torch.Tensor):
         data = (data,)
-    if isinstance(data, tuple) and data and all(isinstance(one, torch.Tensor) for one in data):
+    if isinstance(data, tuple) and data and all(isinstance(item, torch.Tensor) for item in data):
         data = TensorDataset(*_equally_long(data))
     _refuse_arrays(data)
     if isinstance(data, DataLoader):
@@ -71,7 +71,7 @@ def batches_of(data: Any, size: int | None, *, shuffle: bool | None, seed: int) 
 
 
 def _equally_long(tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    shapes = [list(one.shape) for one in tensors]
+    shapes = [list(tensor.shape) for tensor in tensors]
     if not all(shapes) or len({shape[0] for shape in shapes}) > 1:
         raise ValueError(
             f"data has tensors of the shapes {', '.join(map(str, shapes))}; give tensors with the same number of "
@@ -84,8 +84,8 @@ def _refuse_arrays(data: Any) -> None:
     """Raise an error for sequences that cannot be samples: text, and arrays or lists instead of tensors."""
     if isinstance(data, str | bytes):
         raise TypeError(f"data is a {type(data).__name__}; give tensors, a data set or a torch.utils.data.DataLoader")
-    if isinstance(data, tuple) and data and all(isinstance(one, torch.Tensor | np.ndarray | list) for one in data):
-        kinds = ", ".join(type(one).__name__ for one in data)
+    if isinstance(data, tuple) and data and all(isinstance(item, torch.Tensor | np.ndarray | list) for item in data):
+        kinds = ", ".join(type(item).__name__ for item in data)
         raise TypeError(f"data is a tuple of {kinds}; make each a tensor, as with torch.as_tensor")
 
 
@@ -174,18 +174,18 @@ def _parts(batch: Any) -> list[Any]:
 
 
 def _length(batch: Any) -> int:
-    found = [len(one) for one in _parts(batch) if isinstance(one, torch.Tensor) and one.dim()]
-    if not found:
+    lengths = [len(item) for item in _parts(batch) if isinstance(item, torch.Tensor) and item.dim()]
+    if not lengths:
         raise TypeError(
             f"a batch is a {type(batch).__name__} without tensors; yield tensors, tuples or dicts of them"
         )
-    return found[0]
+    return lengths[0]
 
 
 def _own(batch: Any, spread: Spread) -> Any:
-    def part(one: Any) -> Any:
-        return spread.own(one) if isinstance(one, torch.Tensor) and one.dim() else one
+    def part(item: Any) -> Any:
+        return spread.own(item) if isinstance(item, torch.Tensor) and item.dim() else item
 
     if isinstance(batch, Mapping):
-        return {name: part(one) for name, one in batch.items()}
-    return tuple(part(one) for one in _parts(batch))
+        return {name: part(item) for name, item in batch.items()}
+    return tuple(part(item) for item in _parts(batch))

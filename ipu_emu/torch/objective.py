@@ -3,14 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import fsum
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import TensorDataset
 
 from ipu_emu.poptorch.ops import identity_loss
-from ipu_emu.torch.counted_loss import CountedLoss
 
-__all__ = ["Objective"]
+__all__ = ["CountedLoss", "Objective"]
+
+
+_LOSSES: dict[Any, Any] = {functional.cross_entropy: nn.CrossEntropyLoss, functional.nll_loss: nn.NLLLoss}
+
+
+class CountedLoss(nn.Module):
+    """The sum of ``loss`` divided by a count.
+
+    The gradients of K micro-batches are averaged. The mean of each micro-batch by itself would weight a target by the
+    number of others in its micro-batch; the sum of each, divided by the K-th part of the batch's count, does not.
+    """
+
+    def __init__(self, loss: Any) -> None:
+        super().__init__()
+        self.loss = loss
+
+    @classmethod
+    def of(cls, loss: Any, data: Any, pieces: int) -> CountedLoss | None:
+        """Return the counted form of a loss over ``pieces`` micro-batches; None where the plain mean is the same."""
+        function = _LOSSES[loss]() if loss in _LOSSES else loss
+        if pieces == 1 or type(function) not in _LOSSES.values() or function.reduction != "mean":
+            return None
+        tensors = data.tensors if type(data) is TensorDataset else data
+        if isinstance(tensors, tuple) and isinstance(tensors[-1], torch.Tensor) and function.weight is None:
+            labels = tensors[-1]
+            if labels.is_floating_point() or not bool((labels == function.ignore_index).any()):
+                return None
+        return cls(function)
+
+    def forward(self, output: torch.Tensor, target: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        """The loss of a micro-batch; targets that are probabilities all count."""
+        own = self.loss
+        if target.is_floating_point():
+            value: torch.Tensor = own(output, target)
+            return value
+        more = {"label_smoothing": own.label_smoothing} if isinstance(own, nn.CrossEntropyLoss) else {}
+        function = functional.cross_entropy if more else functional.nll_loss
+        return function(
+            output, target, weight=own.weight, ignore_index=own.ignore_index, reduction="sum", **more
+        ) / count.reshape(())
+
+    def count(self, target: torch.Tensor) -> float:
+        """The number of targets that count, or the sum of their weights."""
+        if target.is_floating_point():
+            return float(len(target))
+        counted = target[target != self.loss.ignore_index]
+        return float(len(counted) if self.loss.weight is None else fsum(self.loss.weight[counted].tolist()))
 
 
 class Objective(torch.nn.Module):
@@ -61,6 +111,6 @@ def _loss_in(result: Any) -> Any:
     if not isinstance(result, tuple | list):
         return result
     numbers = [
-        one for one in result if isinstance(one, torch.Tensor) and one.numel() == 1 and one.is_floating_point()
+        item for item in result if isinstance(item, torch.Tensor) and item.numel() == 1 and item.is_floating_point()
     ]
     return numbers[0] if numbers else next(iter(result), None)

@@ -26,8 +26,7 @@ from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
 from ipu_emu.session.options.compile_options import cache_folder
 from ipu_emu.torch.batches import Batches, Spread, batches_of
-from ipu_emu.torch.counted_loss import CountedLoss
-from ipu_emu.torch.objective import Objective
+from ipu_emu.torch.objective import CountedLoss, Objective
 from ipu_emu.torch.progress_bar import ProgressBar
 
 __all__ = ["train"]
@@ -124,7 +123,7 @@ def _check_kinds(module: Any, loss: Any, epochs: int) -> None:
 def _made(optimiser: Any, module: torch.nn.Module) -> Any:
     """Return the optimiser; a function is called with the trained parameters of ``module``."""
     if callable(optimiser) and not isinstance(optimiser, torch.optim.Optimizer):
-        optimiser = optimiser([one for one in module.parameters() if one.requires_grad])
+        optimiser = optimiser([parameter for parameter in module.parameters() if parameter.requires_grad])
     if not hasattr(optimiser, "param_groups"):
         raise TypeError(f"the optimiser is {_kind(optimiser)}; use one such as torch.optim.Adam(module.parameters())")
     return optimiser
@@ -149,14 +148,14 @@ def _job(replicas: int | None, ipus: int | None) -> _Job:
     if not popdist_py.isPopdistEnvSet():
         return _Job(replicas or 1, ipus or 1, 0, 1)
     popdist_py.init()
-    given = {"replicas": popdist_py.getNumTotalReplicas(), "ipus": popdist_py.getNumIpusPerReplica()}
+    launched = {"replicas": popdist_py.getNumTotalReplicas(), "ipus": popdist_py.getNumIpusPerReplica()}
     for name, value, flag in (("replicas", replicas, "--num-replicas"), ("ipus", ipus, "--ipus-per-replica")):
-        if value is not None and value != given[name]:
+        if value is not None and value != launched[name]:
             raise ValueError(
-                f"{name} = {value}, and poprun-py was started with {flag} {given[name]}; use equal numbers, or leave "
-                f"{name} out"
+                f"{name} = {value}, and poprun-py was started with {flag} {launched[name]}; use equal numbers, or "
+                f"leave {name} out"
             )
-    return _Job(given["replicas"], given["ipus"], popdist_py.getInstanceIndex(), popdist_py.getNumInstances())
+    return _Job(launched["replicas"], launched["ipus"], popdist_py.getInstanceIndex(), popdist_py.getNumInstances())
 
 
 def _spread(size: int, accumulation: int | None, job: _Job) -> Spread:
@@ -164,8 +163,8 @@ def _spread(size: int, accumulation: int | None, job: _Job) -> Spread:
         raise ValueError(
             f"batch_size {size} is not divisible by {job.replicas} replicas; use a multiple of {job.replicas}"
         )
-    each, least = size // job.replicas, 2 * job.ipus - 1 if job.ipus > 1 else 1
-    fitting = [count for count in range(least, each + 1) if each % count == 0]
+    share, least = size // job.replicas, 2 * job.ipus - 1 if job.ipus > 1 else 1
+    fitting = [count for count in range(least, share + 1) if share % count == 0]
     if accumulation is None:
         if not fitting:
             raise ValueError(
@@ -175,8 +174,8 @@ def _spread(size: int, accumulation: int | None, job: _Job) -> Spread:
         accumulation = fitting[0]
     elif accumulation not in fitting:
         raise ValueError(
-            f"accumulation = {accumulation} does not fit {each} samples for each replica on {job.ipus} IPUs; use one "
-            f"of {', '.join(map(str, fitting)) or 'a larger batch_size'}"
+            f"accumulation = {accumulation} does not fit {share} samples for each replica on {job.ipus} IPUs; use "
+            f"one of {', '.join(map(str, fitting)) or 'a larger batch_size'}"
         )
     return Spread(size, accumulation, job.replicas, job.instance * job.local, job.local)
 
@@ -184,15 +183,15 @@ def _spread(size: int, accumulation: int | None, job: _Job) -> Spread:
 @contextmanager
 def _frozen(module: torch.nn.Module, optimiser: Any) -> Iterator[None]:
     """Freeze the parameters that are not in the optimiser."""
-    trained = {id(one) for group in optimiser.param_groups for one in group["params"]}
-    left = [one for one in module.parameters() if one.requires_grad and id(one) not in trained]
-    for one in left:
-        one.requires_grad_(False)
+    trained = {id(p) for group in optimiser.param_groups for p in group["params"]}
+    left = [p for p in module.parameters() if p.requires_grad and id(p) not in trained]
+    for p in left:
+        p.requires_grad_(False)
     try:
         yield
     finally:
-        for one in left:
-            one.requires_grad_(True)
+        for p in left:
+            p.requires_grad_(True)
 
 
 @contextmanager
@@ -200,15 +199,15 @@ def _executor(
     objective: Objective, optimiser: Any, options: Options | None, job: _Job, spread: Spread, seed: int
 ) -> Iterator[PoplarExecutor]:
     """Context manager of the executor; at its end the weights are copied to the module and the device is released."""
-    made = Options() if options is None else options.clone()
-    made.set(random_seed=seed, replication_factor=job.local)
-    made.Distributed.configureProcessId(job.instance, job.instances)
-    made.Training.gradientAccumulation(spread.accumulation)
-    made.outputMode(OutputMode.All).broadcastBuffers(False).relaxOptimizerAttributesChecks().useIpuModel(True)
+    settings = Options() if options is None else options.clone()
+    settings.set(random_seed=seed, replication_factor=job.local)
+    settings.Distributed.configureProcessId(job.instance, job.instances)
+    settings.Training.gradientAccumulation(spread.accumulation)
+    settings.outputMode(OutputMode.All).broadcastBuffers(False).relaxOptimizerAttributesChecks().useIpuModel(True)
     if job.ipus > 1:
-        made.setExecutionStrategy(BalancedPipeline(job.ipus))
+        settings.setExecutionStrategy(BalancedPipeline(job.ipus))
     _share(objective.module, job)
-    executor = trainingModel(objective, made, optimiser)
+    executor = trainingModel(objective, settings, optimiser)
     try:
         yield executor
     finally:
@@ -288,21 +287,21 @@ class _Training:
         args, named = self._call(batch)
         with self._undamped(args, named):
             losses = self._executor(*args, **named).reshape(-1).tolist()
-        found = math.fsum(losses) / len(losses)
+        loss = math.fsum(losses) / len(losses)
         self._step += 1
-        if not math.isfinite(found) and self._finite:
+        if not math.isfinite(loss) and self._finite:
             self._finite = False
             warnings.warn(
-                f"the loss is {found} in step {self._step}, and the weights may hold no numbers any more: use a "
+                f"the loss is {loss} in step {self._step}, and the weights may hold no numbers any more: use a "
                 "smaller learning rate, or clip; python -W error::RuntimeWarning stops here",
                 RuntimeWarning,
                 stacklevel=4,
             )
         if isinstance(self._scheduler, _PER_BATCH):
             self._schedule()
-        self._bar.step(epoch + 1, self._step, found, self._spread.size)
-        popdist_py.report(step=self._step, samples=self._spread.size // self._job.instances, loss=found)
-        return found
+        self._bar.step(epoch + 1, self._step, loss, self._spread.size)
+        popdist_py.report(step=self._step, samples=self._spread.size // self._job.instances, loss=loss)
+        return loss
 
     def _call(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of forward in a batch, with the count of a counted loss for every micro-batch."""
@@ -322,13 +321,13 @@ class _Training:
     def _undamped(self, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[None]:
         """Context manager of a step; PyTorch's SGD starts its momentum with the first gradient as it is."""
         first = self._step == 0 and type(self._optimiser) is torch.optim.SGD
-        groups = [one for one in self._optimiser.param_groups if first and one["dampening"] and one["momentum"]]
+        groups = [g for g in self._optimiser.param_groups if first and g["dampening"] and g["momentum"]]
         if not groups:
             yield
             return
         if not self._executor.isCompiled():
             self._executor.compile(*args, **named)
-        values = [one["dampening"] for one in groups]
+        values = [g["dampening"] for g in groups]
         self._set_dampening(groups, [0.0] * len(groups))
         try:
             yield

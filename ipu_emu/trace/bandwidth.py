@@ -74,27 +74,27 @@ _CROSSING: Mapping[str, Callable[[_Group], float]] = {
 def bandwidths(run: Run, collectives: Sequence[CollectiveCalls]) -> Sequence[Bandwidth]:
     """The bandwidth of each collective."""
     memory, (interface, network) = _memory(run), _network(run)
-    groups = [_group(run, one) for one in collectives]
-    rates = [_between_hosts(one, group) for one, group in zip(collectives, groups, strict=True)]
+    groups = [_group(run, calls) for calls in collectives]
+    rates = [_between_hosts(calls, group) for calls, group in zip(collectives, groups, strict=True)]
     best = max((rate for rate in rates if rate), default=None)
-    made = []
-    for one, group, between in zip(collectives, groups, rates, strict=True):
-        seconds = _seconds(one)
-        rate = one.nbytes / seconds / 1e9 if seconds else None
+    rows = []
+    for calls, group, between in zip(collectives, groups, rates, strict=True):
+        seconds = _seconds(calls)
+        rate = calls.nbytes / seconds / 1e9 if seconds else None
         if group.hosts == 1:
-            made.append(Bandwidth(seconds, rate, rate, Limit.MEMORY if memory else Limit.UNKNOWN, memory))
+            rows.append(Bandwidth(seconds, rate, rate, Limit.MEMORY if memory else Limit.UNKNOWN, memory))
         elif between is None:
-            made.append(Bandwidth(seconds, rate, None, Limit.UNKNOWN, None))
+            rows.append(Bandwidth(seconds, rate, None, Limit.UNKNOWN, None))
         elif network:
-            made.append(Bandwidth(seconds, rate, between, Limit.NETWORK, network, interface))
+            rows.append(Bandwidth(seconds, rate, between, Limit.NETWORK, network, interface))
         else:
-            made.append(Bandwidth(seconds, rate, between, Limit.BEST, best, interface))
-    return made
+            rows.append(Bandwidth(seconds, rate, between, Limit.BEST, best, interface))
+    return rows
 
 
-def _seconds(one: CollectiveCalls) -> float:
+def _seconds(calls: CollectiveCalls) -> float:
     """Median time of data movement: on the instance that came last. The first call may load kernels."""
-    return float(np.median(one.moves.min(1))) / 1e9
+    return float(np.median(calls.moves.min(1))) / 1e9
 
 
 def _memory(run: Run) -> float | None:
@@ -106,28 +106,28 @@ def _memory(run: Run) -> float | None:
 def _network(run: Run) -> tuple[str, float | None]:
     """The slowest interface of the instances, and its GB/s; None if one of them is not known."""
     facts = [process.trace.facts.get(NETWORK) for process in run.instances]
-    found = [(each["gigabytes_per_second"], each["interface"]) for each in facts if isinstance(each, dict)]
-    rates = [(rate, name) for rate, name in found if rate]
+    pairs = [(fact["gigabytes_per_second"], fact["interface"]) for fact in facts if isinstance(fact, dict)]
+    rates = [(rate, name) for rate, name in pairs if rate]
     if not rates or len(rates) < len(facts):
         return "", None
     rate, name = min(rates)
     return name, rate
 
 
-def _between_hosts(one: CollectiveCalls, group: _Group) -> float | None:
+def _between_hosts(calls: CollectiveCalls, group: _Group) -> float | None:
     """GB/s over the link of a host; None within a host, and for collectives of unknown bytes."""
-    crossing, seconds = _CROSSING.get(one.name), _seconds(one)
-    if group.hosts == 1 or crossing is None or not seconds or not one.nbytes:
+    crossing, seconds = _CROSSING.get(calls.name), _seconds(calls)
+    if group.hosts == 1 or crossing is None or not seconds or not calls.nbytes:
         return None
-    return crossing(group) * one.nbytes / _replicas(one.about) / seconds / 1e9
+    return crossing(group) * calls.nbytes / _replicas(calls.about) / seconds / 1e9
 
 
-def _group(run: Run, one: CollectiveCalls) -> _Group:
+def _group(run: Run, calls: CollectiveCalls) -> _Group:
     """The first group of a collective; the others are like it."""
-    local = _replicas(one.about)
-    hosts = [run.instances[index].host for index in one.instances]
+    local = _replicas(calls.about)
+    hosts = [run.instances[index].host for index in calls.instances]
     total = local * len(hosts)
-    size, stride = one.about.get("group_size", total), one.about.get("group_stride", 1)
+    size, stride = calls.about.get("group_size", total), calls.about.get("group_stride", 1)
     if not (type(size) is int and type(stride) is int and 0 < stride * size <= total):
         size, stride = total, 1
     reached = len({hosts[member * stride // local] for member in range(size)})

@@ -19,9 +19,9 @@ def checkpointing(run: Run, profiles: Sequence[Mapping[str, Any]]) -> dict[str, 
     ``profiles`` are of the programs that copy; a copy without a profile has the modelled time None.
     """
     modelled = {
-        (each["tensor"], each["replica"], each["bytes"]): each["modelled_seconds"]
+        (copy["tensor"], copy["replica"], copy["bytes"]): copy["modelled_seconds"]
         for profile in profiles
-        for each in profile["copies"]
+        for copy in profile["copies"]
     }
     copies: _Table = {}
     sections: _Table = {}

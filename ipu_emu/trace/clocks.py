@@ -33,11 +33,11 @@ class Clock:
 
     def aligned(self, times: NDArray[np.int64], start: int = 0) -> NDArray[np.int64]:
         """These times of the host on the common clock, since ``start``."""
-        found: NDArray[np.int64] = times + (self.offset - start)
+        common: NDArray[np.int64] = times + (self.offset - start)
         if len(self.times) > 1:
             changes = np.array(self.offsets) - self.offset
-            found += np.rint(np.interp(times, self.times, changes)).astype(np.int64)
-        return found
+            common += np.rint(np.interp(times, self.times, changes)).astype(np.int64)
+        return common
 
 
 def clocks(traces: Sequence[ProcessTrace]) -> list[Clock]:
@@ -46,13 +46,13 @@ def clocks(traces: Sequence[ProcessTrace]) -> list[Clock]:
     Processes of one boot share a clock. Others are shifted by the offsets that instances measured against instance 0
     when they started and ended, or without these by the difference of their hosts' real-time clocks.
     """
-    boots = [str(each.process.get("boot", "")) for each in traces]
+    boots = [str(process.process.get("boot", "")) for process in traces]
     measured: dict[str, list[tuple[int, int, int]]] = {}
     for trace, boot in zip(traces, boots, strict=True):
-        for each in trace.facts.get("clock_offsets", []):
-            found = int(each["at_ns"]), int(each["offset_ns"]), int(each["error_ns"])
-            measured.setdefault(boot, []).append(found)
-    reference = next((boot for boot, found in measured.items() if found[0][1:] == (0, 0)), boots[0])
+        for entry in trace.facts.get("clock_offsets", []):
+            offset = int(entry["at_ns"]), int(entry["offset_ns"]), int(entry["error_ns"])
+            measured.setdefault(boot, []).append(offset)
+    reference = next((boot for boot, offsets in measured.items() if offsets[0][1:] == (0, 0)), boots[0])
     real = {boot: _real_time(trace) for trace, boot in zip(traces, boots, strict=True)}
     return [_clock(measured.get(boot, []), real[boot], real[reference], here=boot == reference) for boot in boots]
 

@@ -53,7 +53,7 @@ class CollectiveCalls:
 
 def collective_calls(run: Run) -> Sequence[CollectiveCalls]:
     """The collectives of all instances, by kind, size and group, those that took the most time first."""
-    found: dict[tuple[Any, ...], list[tuple[int, Name, NDArray[Any]]]] = {}
+    groups: dict[tuple[Any, ...], list[tuple[int, Name, NDArray[Any]]]] = {}
     for index, process in enumerate(run.instances):
         names = {
             number: name
@@ -63,10 +63,10 @@ def collective_calls(run: Run) -> Sequence[CollectiveCalls]:
         spans = process.spans[np.isin(process.spans["name"], np.array(list(names), np.uint32))]
         for number in np.unique(spans["name"]):
             name = names[int(number)]
-            key = (name.name, *(str(name.args.get(each)) for each in ("communicator", "bytes", "operator", "group")))
-            found.setdefault(key, []).append((index, name, spans[spans["name"] == number]))
-    calls = [one for parts in found.values() for one in _matched(parts)]
-    return sorted(calls, key=lambda one: -int((one.ends - one.begins).sum()))
+            key = (name.name, *(str(name.args.get(part)) for part in ("communicator", "bytes", "operator", "group")))
+            groups.setdefault(key, []).append((index, name, spans[spans["name"] == number]))
+    calls = [call for parts in groups.values() for call in _matched(parts)]
+    return sorted(calls, key=lambda call: -int((call.ends - call.begins).sum()))
 
 
 def _matched(parts: Sequence[tuple[int, Name, NDArray[Any]]]) -> Iterator[CollectiveCalls]:

@@ -108,26 +108,26 @@ class Comparison:
 
 def compare(before: RunAnalysis, after: RunAnalysis) -> Comparison:
     """Compare two runs."""
-    notes = [note for found in (before, after) for note in notes_on(found.run)]
+    notes = [note for analysis in (before, after) for note in notes_on(analysis.run)]
     replicas = _replicas(before), _replicas(after)
     first, second = _work(before), _work(after)
     return Comparison(_step(before), _step(after), replicas, notes, second / first if first and second else 1.0)
 
 
-def _step(found: RunAnalysis) -> dict[str, float]:
+def _step(analysis: RunAnalysis) -> dict[str, float]:
     """Seconds of a step by category, the mean over instances."""
-    uses = [use for use in found.uses if use.steps]
+    uses = [use for use in analysis.uses if use.steps]
     names = {name for use in uses for name in use.stepping}
     return {name: float(np.mean([use.stepping.get(name, 0.0) / use.steps for use in uses])) for name in names}
 
 
-def _replicas(found: RunAnalysis) -> int:
-    environments = [use.process.trace.process.get("environment", {}) for use in found.uses]
-    return max((int(each.get("POPDIST_NUM_TOTAL_REPLICAS", 1)) for each in environments), default=1)
+def _replicas(analysis: RunAnalysis) -> int:
+    environments = [use.process.trace.process.get("environment", {}) for use in analysis.uses]
+    return max((int(environment.get("POPDIST_NUM_TOTAL_REPLICAS", 1)) for environment in environments), default=1)
 
 
-def _work(found: RunAnalysis) -> float:
+def _work(analysis: RunAnalysis) -> float:
     """FLOPs of a replica in a step of the largest program; 0 if there is no profile."""
-    programs = read_profiles(found.run.folder, found.run.profiles).whole
-    flops = (sum(each["flops"] * each["times_per_step"] for each in one["instructions"]) for one in programs)
+    programs = read_profiles(analysis.run.folder, analysis.run.profiles).programs
+    flops = (sum(op["flops"] * op["times_per_step"] for op in program["instructions"]) for program in programs)
     return float(max(flops, default=0.0))

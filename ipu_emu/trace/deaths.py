@@ -37,7 +37,7 @@ class Death:
         """Describe the death in a sentence."""
         seen = "with the job, which was interrupted" if self.how == _ENDED else self.how
         how = f" ({seen})" if seen else ""
-        others = "".join(f"; then {each.label} ended {_where(each)}" for each in self.after)
+        others = "".join(f"; then {process.label} ended {_where(process)}" for process in self.after)
         when = f"{self.nanoseconds / 1e9:.2f} s after the beginning of the run"
         return f"{self.process.label} on {self.process.host} ended{how} {when}, {self.where}{others}"
 
@@ -54,17 +54,17 @@ def _where(process: Process) -> str:
 def deaths(run: Run) -> Sequence[Death]:
     """The first death of each start of the job, in the order of the starts."""
     ends = _ends(run)
-    found: dict[int, list[tuple[int, str, Process]]] = {}
+    by_start: dict[int, list[tuple[int, str, Process]]] = {}
     for process in run.every_start:
         last = int(process.records["end"].max()) if len(process.records) else 0
         at, how = ends.get((process.start, process.instance), (last, ""))
         if process.open or how not in ("", _DONE):
-            found.setdefault(process.start, []).append((at, how, process))
-    return [_death(found[start]) for start in sorted(found)]
+            by_start.setdefault(process.start, []).append((at, how, process))
+    return [_death(by_start[start]) for start in sorted(by_start)]
 
 
 def _death(ended: Sequence[tuple[int, str, Process]]) -> Death:
-    order = sorted(ended, key=lambda one: (one[1] == _ENDED, one[0]))
+    order = sorted(ended, key=lambda end: (end[1] == _ENDED, end[0]))
     at, how, process = order[0]
     return Death(process, at, how, [other for *_, other in order[1:]])
 
@@ -79,9 +79,9 @@ def _seen(run: Run) -> Iterator[tuple[tuple[int, int | None], tuple[int, str]]]:
         if process.trace.process.get("role") != "launcher":
             continue
         start = 0
-        for each in process.records[process.records["kind"] == Kind.INSTANT]:
-            name = process.trace.names[int(each["name"])]
+        for record in process.records[process.records["kind"] == Kind.INSTANT]:
+            name = process.trace.names[int(record["name"])]
             if name.name == "restart":
                 start += 1
             elif name.name == "end of the instance":
-                yield (start, name.args.get("rank")), (int(each["begin"]), str(name.args.get("how", "")))
+                yield (start, name.args.get("rank")), (int(record["begin"]), str(name.args.get("how", "")))

@@ -70,7 +70,7 @@ class RunAnalysis:
         """One sentence: the largest shares of the time while steps run, as means of all instances."""
         names = {name for use in self.uses for name in use.stepping}
         shares = {name: float(np.mean([use.share(name) for use in self.uses])) for name in names}
-        largest = sorted(shares.items(), key=lambda one: -one[1])[:4]
+        largest = sorted(shares.items(), key=lambda entry: -entry[1])[:4]
         return (
             ", ".join(f"{share:.0%} {name}" for name, share in largest if share >= 0.01) or "no steps were recorded"
         )
@@ -78,18 +78,18 @@ class RunAnalysis:
 
 def analyse(run: Run) -> RunAnalysis:
     """Analyse what limits a run."""
-    found = RunAnalysis(run, time_uses(run), collective_calls(run), stage_times(run), ())
-    findings = sorted((one for rule in _RULES for one in rule(found)), key=lambda one: -one.share)
-    return RunAnalysis(run, found.uses, found.collectives, found.stages, findings)
+    analysis = RunAnalysis(run, time_uses(run), collective_calls(run), stage_times(run), ())
+    findings = sorted((finding for rule in _RULES for finding in rule(analysis)), key=lambda finding: -finding.share)
+    return RunAnalysis(run, analysis.uses, analysis.collectives, analysis.stages, findings)
 
 
-def _death(found: RunAnalysis) -> Iterator[Finding]:
-    for death in deaths(found.run):
+def _death(analysis: RunAnalysis) -> Iterator[Finding]:
+    for death in deaths(analysis.run):
         yield Finding(Cause.DEATH, 1.0, death.sentence, "check its last output")
 
 
-def _data(found: RunAnalysis) -> Iterator[Finding]:
-    use = _worst(found.uses, Category.DATA.value)
+def _data(analysis: RunAnalysis) -> Iterator[Finding]:
+    use = _worst(analysis.uses, Category.DATA.value)
     if use and use.share(Category.DATA.value) >= WORTH:
         share = use.share(Category.DATA.value)
         yield Finding(
@@ -100,11 +100,11 @@ def _data(found: RunAnalysis) -> Iterator[Finding]:
         )
 
 
-def _own_work(found: RunAnalysis) -> Iterator[Finding]:
+def _own_work(analysis: RunAnalysis) -> Iterator[Finding]:
     """Findings on the time of instances between steps; an instance that spends more is a straggler."""
-    share = min((use.share(OTHER, Category.USER.value) for use in found.uses), default=0.0)
+    share = min((use.share(OTHER, Category.USER.value) for use in analysis.uses), default=0.0)
     if share >= 2 * WORTH:
-        who = found.uses[0].process.label + " is" if len(found.uses) == 1 else "every instance is"
+        who = analysis.uses[0].process.label + " is" if len(analysis.uses) == 1 else "every instance is"
         yield Finding(
             Cause.OWN_WORK,
             share,
@@ -113,28 +113,28 @@ def _own_work(found: RunAnalysis) -> Iterator[Finding]:
         )
 
 
-def _communication(found: RunAnalysis) -> Iterator[Finding]:
+def _communication(analysis: RunAnalysis) -> Iterator[Finding]:
     """Findings on collectives: a straggler that the others wait for, many small collectives, or many bytes."""
-    seconds = [use.stepping_seconds for use in found.uses]
-    if len(found.uses) < 2 or not all(seconds):
+    seconds = [use.stepping_seconds for use in analysis.uses]
+    if len(analysis.uses) < 2 or not all(seconds):
         return
     waits, moves, small, late = (np.zeros(len(seconds)) for _ in range(4))
     number = 0
-    for one in found.collectives:
-        on = list(one.instances)
-        inside = inside_steps(one, found.uses)
-        waits[on] += one.waits[inside].sum(0)
-        moves[on] += one.moves[inside].sum(0)
-        late[on] += lateness(one, inside)
-        if one.nbytes < SMALL:
+    for calls in analysis.collectives:
+        on = list(calls.instances)
+        inside = inside_steps(calls, analysis.uses)
+        waits[on] += calls.waits[inside].sum(0)
+        moves[on] += calls.moves[inside].sum(0)
+        late[on] += lateness(calls, inside)
+        if calls.nbytes < SMALL:
             number += int(inside.sum())
-            small[on] += one.moves[inside].sum(0)
-    waiting, moving, little = (float(np.mean(each / 1e9 / seconds)) for each in (waits, moves, small))
+            small[on] += calls.moves[inside].sum(0)
+    waiting, moving, little = (float(np.mean(values / 1e9 / seconds)) for values in (waits, moves, small))
     slow = int(np.argmax(late))
-    factor, most = slowness(found.uses, slow), _excess(found, slow)
+    factor, most = slowness(analysis.uses, slow), _excess(analysis, slow)
     is_late = waiting >= WORTH / 2 and late[slow] >= LAST * late.sum() and factor >= SLOWER
     if is_late and most != Category.DATA.value:  # which has a separate finding
-        label, host = found.uses[slow].process.label, found.uses[slow].process.host
+        label, host = analysis.uses[slow].process.label, analysis.uses[slow].process.host
         share = waiting * len(seconds) / (len(seconds) - 1)
         yield Finding(
             Cause.STRAGGLER,
@@ -143,14 +143,14 @@ def _communication(found: RunAnalysis) -> Iterator[Finding]:
             f"{factor:.1f}x, mostly in {most}",
             "check what else runs on its host, and whether its share of the work or of the data is larger",
         )
-    steps = max(use.steps for use in found.uses)
+    steps = max(use.steps for use in analysis.uses)
     if little >= WORTH and number > 4 * steps:
-        sizes = sorted({one.nbytes for one in found.collectives if one.nbytes < SMALL})
-        each = f"{memory(sizes[0])}" if len(sizes) == 1 else f"{memory(sizes[0])} to {memory(sizes[-1])}"
+        sizes = sorted({calls.nbytes for calls in analysis.collectives if calls.nbytes < SMALL})
+        size = f"{memory(sizes[0])}" if len(sizes) == 1 else f"{memory(sizes[0])} to {memory(sizes[-1])}"
         yield Finding(
             Cause.SMALL_MESSAGES,
             little,
-            f"{little:.0%} of the time goes to collectives of {each}, {number / steps:.0f} per step",
+            f"{little:.0%} of the time goes to collectives of {size}, {number / steps:.0f} per step",
             "merge them: pass a list of tensors, or larger buckets",
         )
     elif moving >= 2 * WORTH:
@@ -162,32 +162,32 @@ def _communication(found: RunAnalysis) -> Iterator[Finding]:
         )
 
 
-def _excess(found: RunAnalysis, slow: int) -> str:
+def _excess(analysis: RunAnalysis, slow: int) -> str:
     """The category with the largest excess of an instance's time over that of the others."""
-    others = [use.stepping for index, use in enumerate(found.uses) if index != slow]
+    others = [use.stepping for index, use in enumerate(analysis.uses) if index != slow]
     excess = {
         name: seconds - median(use.get(name, 0.0) for use in others)
-        for name, seconds in found.uses[slow].stepping.items()
+        for name, seconds in analysis.uses[slow].stepping.items()
         if name != Category.COLLECTIVES.value
     }
     return max(excess, key=lambda name: excess[name], default=OTHER)
 
 
-def _pipeline(found: RunAnalysis) -> Iterator[Finding]:
-    if found.stages and found.stages.imbalance >= UNBALANCED:
-        slowest = found.stages.slowest
-        share = 1 - 1 / found.stages.imbalance
+def _pipeline(analysis: RunAnalysis) -> Iterator[Finding]:
+    if analysis.stages and analysis.stages.imbalance >= UNBALANCED:
+        slowest = analysis.stages.slowest
+        share = 1 - 1 / analysis.stages.imbalance
         yield Finding(
             Cause.PIPELINE,
             share,
-            f"IPU {slowest} of the pipeline works {found.stages.imbalance:.1f} times as long as the average one: the "
-            f"others wait {share:.0%} of the time",
+            f"IPU {slowest} of the pipeline works {analysis.stages.imbalance:.1f} times as long as the average one: "
+            f"the others wait {share:.0%} of the time",
             f"move ops from IPU {slowest} to its neighbours",
         )
 
 
-def _host_io(found: RunAnalysis) -> Iterator[Finding]:
-    use = _worst(found.uses, Category.HOST_IO.value)
+def _host_io(analysis: RunAnalysis) -> Iterator[Finding]:
+    use = _worst(analysis.uses, Category.HOST_IO.value)
     if use and use.share(Category.HOST_IO.value) >= 2 * WORTH:
         share = use.share(Category.HOST_IO.value)
         yield Finding(

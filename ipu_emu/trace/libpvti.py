@@ -89,9 +89,9 @@ def instrument(target: object, methods: Iterable[str], channel: TraceChannel) ->
         method = getattr(target, name)
 
         @wraps(method)
-        def marked(*given: Any, _method: Any = method, _name: str = name, **named: Any) -> Any:
+        def marked(*arguments: Any, _method: Any = method, _name: str = name, **named: Any) -> Any:
             with Tracepoint(channel, _name):
-                return _method(*given, **named)
+                return _method(*arguments, **named)
 
         setattr(target, name, cast(Any, marked))
 

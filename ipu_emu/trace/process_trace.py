@@ -126,8 +126,8 @@ def _resolved(
     facts: dict[str, Any] = {}
     offsets: list[Any] = []
     profiles: list[Any] = []
-    for each in definitions:
-        match each:
+    for definition in definitions:
+        match definition:
             case {"name": int(number), "definition": {"name": str(), "category": str(), "args": dict()} as meaning}:
                 names[number] = Name(**meaning)
             case {"track": int(number), "definition": {"name": str(), "args": dict()} as meaning}:
@@ -136,12 +136,12 @@ def _resolved(
                 threads[number] = name
             case {"process": dict(about)}:
                 process |= about
-            case {"clock_offsets": list(found)}:  # several measurements
-                offsets += found
+            case {"clock_offsets": list(measurements)}:  # several measurements
+                offsets += measurements
             case {"profile": where}:  # of each program
                 profiles.append(where)
             case _:
-                facts |= each
+                facts |= definition
     if offsets:
         facts.setdefault("clock_offsets", offsets)
     if profiles:
@@ -168,10 +168,10 @@ def _check_facts(path: str, process: Mapping[str, Any], facts: Mapping[str, Any]
         **{key: type(process.get(key, 0)) is int for key in ("pid", "parent")},
         **{key: isinstance(process.get(key, ""), str) for key in ("host", "boot", "role")},
         "clock": isinstance(clock, dict) and all(_is_time(value) for value in clock.values()),
-        "environment": all(isinstance(each, str) and each.isdecimal() and len(each) < 10 for each in numbers),
+        "environment": all(isinstance(number, str) and number.isdecimal() and len(number) < 10 for number in numbers),
         "clock_offsets": isinstance(offsets, list)
-        and all(isinstance(each, dict) and all(map(_is_time, map(each.get, _OFFSET))) for each in offsets),
-        PROFILE: all(isinstance(each, dict) and _is_profile(**each) for each in facts.get("profiles", [])),
+        and all(isinstance(offset, dict) and all(map(_is_time, map(offset.get, _OFFSET))) for offset in offsets),
+        PROFILE: all(isinstance(profile, dict) and _is_profile(**profile) for profile in facts.get("profiles", [])),
         WEIGHTS: isinstance(facts.get(WEIGHTS, ""), str),
         NETWORK: network is None or (isinstance(network, dict) and _is_network(**network)),
     }

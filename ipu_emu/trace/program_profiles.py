@@ -121,26 +121,26 @@ _PIPELINE: Mapping[str, Any] = {
 class Profiles:
     """The profiles of programs, those of copies of weights, and a message for each invalid file."""
 
-    whole: Sequence[Mapping[str, Any]]
+    programs: Sequence[Mapping[str, Any]]
     copies: Sequence[Mapping[str, Any]]
     damaged: Sequence[str]
 
 
-def read_profiles(folder: str | os.PathLike[str], beside: Mapping[str, str] | None = None) -> Profiles:
-    """All profiles of a folder, and those ``beside`` executables if they have these checksums."""
-    found: dict[str, Mapping[str, Any]] = {}
+def read_profiles(folder: str | os.PathLike[str], checksums: Mapping[str, str] | None = None) -> Profiles:
+    """All profiles of a folder, and those beside executables if they have these ``checksums``."""
+    profiles: dict[str, Mapping[str, Any]] = {}
     damaged = []
     own: dict[str, str | None] = {str(path): None for path in sorted(Path(folder).glob(f"*{PROFILE_SUFFIX}"))}
-    for path, checksum in (own | dict(beside or {})).items():
-        if checksum in found:  # it was copied into the folder
+    for path, checksum in (own | dict(checksums or {})).items():
+        if checksum in profiles:  # it was copied into the folder
             continue
         try:
             read, profile = _read(Path(path), checksum)
-            found.setdefault(read, profile)
+            profiles.setdefault(read, profile)
         except ArgumentError as error:
             damaged.append(f"{error}; the report leaves it out")
-    copies = [each for each in found.values() if each["phase"] == CHECKPOINTING]
-    return Profiles([each for each in found.values() if each["phase"] != CHECKPOINTING], copies, damaged)
+    copies = [entry for entry in profiles.values() if entry["phase"] == CHECKPOINTING]
+    return Profiles([entry for entry in profiles.values() if entry["phase"] != CHECKPOINTING], copies, damaged)
 
 
 def _read(path: Path, checksum: str | None) -> tuple[str, Mapping[str, Any]]:
@@ -179,19 +179,19 @@ def _has_form(value: object, form: Any) -> bool:
         return bool(form(value))
     if isinstance(form, Mapping):
         return isinstance(value, dict) and all(
-            key in value and _has_form(value[key], each) for key, each in form.items()
+            key in value and _has_form(value[key], part) for key, part in form.items()
         )
     if not isinstance(value, list):
         return False
     if isinstance(form, tuple):
         return len(value) == len(form) and all(map(_has_form, value, form))
-    return all(_has_form(each, form[0]) for each in value)
+    return all(_has_form(part, form[0]) for part in value)
 
 
 def modelled_ops(profiles: Sequence[Mapping[str, Any]]) -> Mapping[tuple[str, str], Mapping[str, Any]]:
     """The instructions of all profiles by name and output; the first one if several are equal."""
-    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    instructions: dict[tuple[str, str], Mapping[str, Any]] = {}
     for profile in profiles:
-        for each in profile["instructions"]:
-            found.setdefault((str(each.get("name")), str(each.get("output"))), each)
-    return found
+        for instruction in profile["instructions"]:
+            instructions.setdefault((str(instruction.get("name")), str(instruction.get("output"))), instruction)
+    return instructions

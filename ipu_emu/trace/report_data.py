@@ -26,28 +26,30 @@ __all__ = ["op_table", "report_data"]
 _MODELLED = ("modelled_seconds", "modelled_cycles", "flops", "bytes")
 
 
-def report_data(found: RunAnalysis) -> dict[str, Any]:
+def report_data(analysis: RunAnalysis) -> dict[str, Any]:
     """The report of a run: summary, findings, instances, collectives, stragglers, stages, ops, programs, ..."""
-    run, profiles = found.run, read_profiles(found.run.folder, found.run.profiles)
-    rates = bandwidths(run, found.collectives)
+    run, profiles = analysis.run, read_profiles(analysis.run.folder, analysis.run.profiles)
+    rates = bandwidths(run, analysis.collectives)
     return {
         "folder": run.folder,
         "wall_seconds": run.seconds,
-        "weights": next((one.trace.facts[WEIGHTS] for one in run.instances if WEIGHTS in one.trace.facts), None),
-        "summary": found.summary,
+        "weights": next(
+            (process.trace.facts[WEIGHTS] for process in run.instances if WEIGHTS in process.trace.facts), None
+        ),
+        "summary": analysis.summary,
         "findings": [
-            {"cause": one.cause.value, "share": one.share, "text": one.text, "advice": one.advice}
-            for one in found.findings
+            {"cause": finding.cause.value, "share": finding.share, "text": finding.text, "advice": finding.advice}
+            for finding in analysis.findings
         ],
         "notes": [*notes_on(run), *profiles.damaged],
-        "instances": [_instance(use) for use in found.uses],
-        "collectives": [_collectives(*each) for each in zip(found.collectives, rates, strict=True)],
-        "stragglers": [_straggler(one) for one in punctuality(found.uses, found.collectives)],
+        "instances": [_instance(use) for use in analysis.uses],
+        "collectives": [_collectives(*pair) for pair in zip(analysis.collectives, rates, strict=True)],
+        "stragglers": [_straggler(row) for row in punctuality(analysis.uses, analysis.collectives)],
         "transfers": len(sent := flows(run)),
         "transfers_received_before_sent": sum(not flow.is_possible for flow in sent),
-        "stages": _stages(found),
-        "ops": op_table(run.instances, modelled_ops(profiles.whole)),
-        "programs": list(profiles.whole),
+        "stages": _stages(analysis),
+        "ops": op_table(run.instances, modelled_ops(profiles.programs)),
+        "programs": list(profiles.programs),
         "checkpointing": checkpointing(run, profiles.copies),
         "processes": [_process(process) for process in run.processes],
     }
@@ -69,19 +71,19 @@ def _instance(use: TimeUse) -> dict[str, Any]:
     }
 
 
-def _collectives(one: CollectiveCalls, bandwidth: Bandwidth) -> dict[str, Any]:
+def _collectives(calls: CollectiveCalls, bandwidth: Bandwidth) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "bytes": one.nbytes,
-        "operator": one.about.get("operator"),
-        "group": one.about.get("group"),
-        "transport": one.about.get("transport"),
-        "method": one.about.get("method"),
-        "instances": list(one.instances),
-        "calls": len(one.begins),
-        "waiting_seconds_by_instance": [float(each) / 1e9 for each in one.waits.sum(0)],
-        "moving_seconds_by_instance": [float(each) / 1e9 for each in one.moves.sum(0)],
-        "times_last_by_instance": np.bincount(one.last, minlength=len(one.instances)).tolist(),
+        "name": calls.name,
+        "bytes": calls.nbytes,
+        "operator": calls.about.get("operator"),
+        "group": calls.about.get("group"),
+        "transport": calls.about.get("transport"),
+        "method": calls.about.get("method"),
+        "instances": list(calls.instances),
+        "calls": len(calls.begins),
+        "waiting_seconds_by_instance": [float(nanoseconds) / 1e9 for nanoseconds in calls.waits.sum(0)],
+        "moving_seconds_by_instance": [float(nanoseconds) / 1e9 for nanoseconds in calls.moves.sum(0)],
+        "times_last_by_instance": np.bincount(calls.last, minlength=len(calls.instances)).tolist(),
         "median_moving_seconds": bandwidth.seconds,
         "bandwidth_gigabytes_per_second": bandwidth.rate,
         "memory_gigabytes_per_second": bandwidth.most if bandwidth.limit is Limit.MEMORY else None,
@@ -93,28 +95,28 @@ def _collectives(one: CollectiveCalls, bandwidth: Bandwidth) -> dict[str, Any]:
     }
 
 
-def _straggler(one: Punctuality) -> dict[str, Any]:
+def _straggler(row: Punctuality) -> dict[str, Any]:
     return {
-        "label": one.label,
-        "host": one.host,
-        "collectives": one.calls,
-        "times_last": one.last,
-        "late_seconds": one.late,
-        "waiting_seconds": one.waited,
-        "working_seconds": one.working,
-        "working_over_median_of_others": one.slowness,
+        "label": row.label,
+        "host": row.host,
+        "collectives": row.calls,
+        "times_last": row.last,
+        "late_seconds": row.late,
+        "waiting_seconds": row.waited,
+        "working_seconds": row.working,
+        "working_over_median_of_others": row.slowness,
     }
 
 
-def _stages(found: RunAnalysis) -> dict[str, Any] | None:
-    if found.stages is None:
+def _stages(analysis: RunAnalysis) -> dict[str, Any] | None:
+    if analysis.stages is None:
         return None
     return {
-        "seconds_by_stage": {str(stage): seconds for stage, seconds in found.stages.stages.items()},
-        "seconds_by_ipu": {str(ipu): seconds for ipu, seconds in found.stages.ipus.items()},
-        "imbalance": found.stages.imbalance,
-        "busy_by_ipu": {str(ipu): share for ipu, share in found.stages.busy.items()},
-        "efficiency": found.stages.efficiency,
+        "seconds_by_stage": {str(stage): seconds for stage, seconds in analysis.stages.stages.items()},
+        "seconds_by_ipu": {str(ipu): seconds for ipu, seconds in analysis.stages.ipus.items()},
+        "imbalance": analysis.stages.imbalance,
+        "busy_by_ipu": {str(ipu): share for ipu, share in analysis.stages.busy.items()},
+        "efficiency": analysis.stages.efficiency,
     }
 
 
@@ -141,11 +143,11 @@ def op_table(
     ``modelled`` has the data of each from the program's profile; unknown values are None.
     """
     known, together = modelled or {}, _timed_together(processes)
-    found: dict[tuple[str, str, str], list[Any]] = {}
+    totals: dict[tuple[str, str, str], list[Any]] = {}
     for process in processes:
         for thread in process.trace.threads:
             spans = process.spans[process.spans["thread"] == thread]
-            _add(found, process, spans)
+            _add(totals, process, spans)
     rows = [
         {
             "name": name,
@@ -156,14 +158,14 @@ def op_table(
             "timed_together": (name, output) in together,
             **{key: known.get((name, output), {}).get(key) for key in _MODELLED},
         }
-        for (name, output, category), (calls, seconds) in found.items()
+        for (name, output, category), (calls, seconds) in totals.items()
     ]
     return sorted(rows, key=lambda row: -row["seconds"])
 
 
 def _timed_together(processes: Sequence[Process]) -> set[tuple[str, str]]:
     """Name and output of the instructions that share a time stamp with others."""
-    found = set()
+    keys = set()
     for names in (process.trace.names for process in processes):
         for name in names.values():
             spans, groups = name.args.get("spans"), name.args.get("groups")
@@ -172,11 +174,11 @@ def _timed_together(processes: Sequence[Process]) -> set[tuple[str, str]]:
             shared = [len(group) > 1 for group in groups if isinstance(group, list) for _ in group]
             numbers = [number for number, together in zip(spans, shared, strict=False) if together]
             of = [names[number] for number in numbers if type(number) is int and number in names]
-            found |= {(each.name, str(each.args.get("output", ""))) for each in of}
-    return found
+            keys |= {(member.name, str(member.args.get("output", ""))) for member in of}
+    return keys
 
 
-def _add(found: dict[tuple[str, str, str], list[Any]], process: Process, spans: np.ndarray) -> None:
+def _add(totals: dict[tuple[str, str, str], list[Any]], process: Process, spans: np.ndarray) -> None:
     own = self_times(spans)
     numbers, places = np.unique(spans["name"], return_inverse=True)
     sums, counts = np.bincount(places, own, len(numbers)), np.bincount(places, minlength=len(numbers))
@@ -185,5 +187,5 @@ def _add(found: dict[tuple[str, str, str], list[Any]], process: Process, spans: 
         args: Mapping[str, Any] = name.args
         if "instruction" in args:
             key = name.name, str(args.get("output", "")), name.category
-            calls, seconds = found.get(key, (0, 0.0))
-            found[key] = [calls + int(count), seconds + float(total) / 1e9]
+            calls, seconds = totals.get(key, (0, 0.0))
+            totals[key] = [calls + int(count), seconds + float(total) / 1e9]

@@ -87,26 +87,27 @@ class Run:
     @property
     def profiles(self) -> Mapping[str, str]:
         """The files of profiles beside executables, and their checksums when they were written."""
-        named = (each for process in self.processes for each in process.trace.facts.get("profiles", ()))
-        return {each["path"]: each["sha256"] for each in named}
+        named = (profile for process in self.processes for profile in process.trace.facts.get("profiles", ()))
+        return {profile["path"]: profile["sha256"] for profile in named}
 
     @cached_property
     def seconds(self) -> float:
         """Wall time from the first record to the last."""
-        return max((int(each.records["end"].max()) for each in self.processes if len(each.records)), default=0) / 1e9
+        ends = (int(process.records["end"].max()) for process in self.processes if len(process.records))
+        return max(ends, default=0) / 1e9
 
     @property
     def every_start(self) -> Sequence[Process]:
         """The processes that ran the program, without child processes that ran no step."""
-        found = [each for each in self.processes if each.instance is not None]
-        others = [each for each in self.processes if not each.trace.process.get("role")]
-        return found or [each for each in others if not each.started or any(each.window)]
+        started = [process for process in self.processes if process.instance is not None]
+        others = [process for process in self.processes if not process.trace.process.get("role")]
+        return started or [process for process in others if not process.started or any(process.window)]
 
     @property
     def instances(self) -> Sequence[Process]:
         """The processes that ran the program in the last start of the job."""
-        last = max((each.start for each in self.every_start), default=0)
-        return [each for each in self.every_start if each.start == last]
+        last = max((process.start for process in self.every_start), default=0)
+        return [process for process in self.every_start if process.start == last]
 
 
 def read_run(folder: str | os.PathLike[str]) -> Run:
@@ -116,7 +117,7 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
         raise ArgumentError(
             f"{path}: is not a folder; give the folder of `poprun-py --trace DIR` or IPU_EMU_TRACE=DIR"
         )
-    traces = [read_process(each) for each in sorted(path.glob(f"*{SUFFIX}"))]
+    traces = [read_process(file) for file in sorted(path.glob(f"*{SUFFIX}"))]
     if not traces:
         raise ArgumentError(f"{path}: has no traces; record one with `poprun-py --trace {path} ... program`")
     try:
@@ -131,14 +132,14 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
 def _on_one_clock(traces: Sequence[ProcessTrace]) -> list[Process]:
     aligned = clocks(traces)
     begins = [
-        int(clock.aligned(each.records["begin"][:1])[0])
-        for each, clock in zip(traces, aligned, strict=True)
-        if len(each.records)
+        int(clock.aligned(trace.records["begin"][:1])[0])
+        for trace, clock in zip(traces, aligned, strict=True)
+        if len(trace.records)
     ]
     start = min(begins, default=0)
     return [
-        _process(each, instance, worker, clock, start)
-        for each, (instance, worker), clock in zip(traces, _instances(traces), aligned, strict=True)
+        _process(trace, instance, worker, clock, start)
+        for trace, (instance, worker), clock in zip(traces, _instances(traces), aligned, strict=True)
     ]
 
 
@@ -156,7 +157,7 @@ def _process(trace: ProcessTrace, instance: int | None, worker: bool, clock: Clo
     records["begin"], records["end"] = (
         clock.aligned(times, start) for times in (records["begin"], np.where(still, last, records["end"]))
     )
-    unfinished = [(trace.names[int(each["name"])].name, int(each["begin"])) for each in records[still]]
+    unfinished = [(trace.names[int(record["name"])].name, int(record["begin"])) for record in records[still]]
     starts = _start(trace)
     again = f", start {starts + 1}" if starts else ""
     who = [str(about["role"])] if about.get("role") else [] if instance is None else [f"instance {instance}{again}"]
@@ -185,14 +186,14 @@ def _instances(traces: Sequence[ProcessTrace]) -> list[tuple[int | None, bool]]:
     """The instance of each trace, and whether the trace is of a child process of the instance."""
     first = NAMES["replica_index_offset"]
     offsets = [
-        None if each.process.get("role") else each.process.get("environment", {}).get(first) for each in traces
+        None if trace.process.get("role") else trace.process.get("environment", {}).get(first) for trace in traces
     ]
-    order = sorted({int(each) for each in offsets if each is not None})
-    started = {(each.process.get("host"), each.process.get("pid")) for each in traces if not each.process.get("role")}
+    order = sorted({int(offset) for offset in offsets if offset is not None})
+    started = {(t.process.get("host"), t.process.get("pid")) for t in traces if not t.process.get("role")}
     return [
         (
             None if offset is None else order.index(int(offset)),
-            (each.process.get("host"), each.process.get("parent")) in started,
+            (trace.process.get("host"), trace.process.get("parent")) in started,
         )
-        for each, offset in zip(traces, offsets, strict=True)
+        for trace, offset in zip(traces, offsets, strict=True)
     ]

@@ -51,8 +51,8 @@ def _count(run: Run) -> int:
             jobs.add(str(job))
         elif len(records) and not about.get("role"):
             alone.append((int(records["begin"].min()), int(records["end"].max()), process))
-    for begin, end, process in sorted(alone, key=lambda each: each[:2]):
-        mine = next((each for each in programs if each.has(process, begin, end)), None)
+    for begin, end, process in sorted(alone, key=lambda entry: entry[:2]):
+        mine = next((program for program in programs if program.has(process, begin, end)), None)
         if mine is None:
             mine = _Program(process.trace.process.get("arguments"), begin, end)
             programs.append(mine)

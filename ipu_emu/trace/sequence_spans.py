@@ -43,17 +43,17 @@ class SequenceSpans:
     def of(cls, args: Mapping[str, Any]) -> SequenceSpans:
         """Parse the definition of a sequence; a damaged one has no spans."""
         listed, groups = args.get("spans"), args.get("groups")
-        names = [each for each in listed if type(each) is int and each >> 32 == 0] if isinstance(listed, list) else []
+        names = [n for n in listed if type(n) is int and n >> 32 == 0] if isinstance(listed, list) else []
         if groups is None:
             groups = [[1]] * len(names)
         if not _are_weights(groups) or sum(map(len, groups)) != len(names):
             names, groups = [], []
-        sums = [np.cumsum([0, *(max(each, 1) for each in group)]) for group in groups]
+        sums = [np.cumsum([0, *(max(weight, 1) for weight in group)]) for group in groups]
         return cls(
             np.array(names, np.uint32),
             np.repeat(np.arange(len(groups)), list(map(len, groups))),
-            np.concatenate([[], *(each[:-1] / each[-1] for each in sums)]),
-            np.concatenate([[], *(each[1:] / each[-1] for each in sums)]),
+            np.concatenate([[], *(bounds[:-1] / bounds[-1] for bounds in sums)]),
+            np.concatenate([[], *(bounds[1:] / bounds[-1] for bounds in sums)]),
         )
 
     def spans(self, rows: NDArray[np.int64], starts: NDArray[np.intp]) -> NDArray[Any]:
@@ -75,12 +75,12 @@ class SequenceSpans:
         out["end"][is_open] = 0
         out["name"], out["kind"] = self.names, Kind.SPAN
         out["value"] = (rows[starts, VALUE] >> 32)[:, None]
-        found: NDArray[Any] = out[(self.groups < done) | is_open]
-        return found
+        spans: NDArray[Any] = out[(self.groups < done) | is_open]
+        return spans
 
 
 def _are_weights(groups: object) -> bool:
     return isinstance(groups, list) and all(
-        isinstance(group, list) and group and all(type(each) is int and each >> 62 == 0 for each in group)
+        isinstance(group, list) and group and all(type(weight) is int and weight >> 62 == 0 for weight in group)
         for group in groups
     )

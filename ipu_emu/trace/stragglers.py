@@ -40,39 +40,39 @@ def punctuality(uses: Sequence[TimeUse], collectives: Sequence[CollectiveCalls])
         return []
     calls, last = (np.zeros(len(uses), np.int64) for _ in range(2))
     late, waited = (np.zeros(len(uses)) for _ in range(2))
-    for one in collectives:
-        on, inside = list(one.instances), inside_steps(one, uses)
+    for collective in collectives:
+        on, inside = list(collective.instances), inside_steps(collective, uses)
         calls[on] += int(inside.sum())
-        last[on] += np.bincount(one.last[inside], minlength=len(on))
-        late[on] += lateness(one, inside) / 1e9
-        waited[on] += one.waits[inside].sum(0) / 1e9
+        last[on] += np.bincount(collective.last[inside], minlength=len(on))
+        late[on] += lateness(collective, inside) / 1e9
+        waited[on] += collective.waits[inside].sum(0) / 1e9
     return [
         Punctuality(
             use.process.label,
             use.process.host,
-            int(calls[place]),
-            int(last[place]),
-            float(late[place]),
-            float(waited[place]),
+            int(calls[index]),
+            int(last[index]),
+            float(late[index]),
+            float(waited[index]),
             _working(use),
-            slowness(uses, place),
+            slowness(uses, index),
         )
-        for place, use in enumerate(uses)
+        for index, use in enumerate(uses)
     ]
 
 
-def inside_steps(one: CollectiveCalls, uses: Sequence[TimeUse]) -> NDArray[np.bool_]:
+def inside_steps(calls: CollectiveCalls, uses: Sequence[TimeUse]) -> NDArray[np.bool_]:
     """A mask of the calls between the first and the last step."""
-    spans = [use.process.window for use in (uses[index] for index in one.instances)]
-    inside = [(begin <= one.begins[:, k]) & (one.ends[:, k] <= end) for k, (begin, end) in enumerate(spans)]
+    spans = [use.process.window for use in (uses[index] for index in calls.instances)]
+    inside = [(begin <= calls.begins[:, k]) & (calls.ends[:, k] <= end) for k, (begin, end) in enumerate(spans)]
     return np.asarray(np.all(inside, 0))
 
 
-def lateness(one: CollectiveCalls, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+def lateness(calls: CollectiveCalls, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Nanoseconds by which each instance, where it was the last, came later than the one before it."""
-    begins = np.sort(one.begins[inside], 1)
+    begins = np.sort(calls.begins[inside], 1)
     late = begins[:, -1] - begins[:, -2] if begins.shape[1] > 1 else np.zeros(len(begins))
-    return np.asarray(np.bincount(one.last[inside], late, len(one.instances)), np.float64)
+    return np.asarray(np.bincount(calls.last[inside], late, len(calls.instances)), np.float64)
 
 
 def slowness(uses: Sequence[TimeUse], place: int) -> float:

@@ -47,7 +47,7 @@ class TimeUse:
 
     def share(self, *categories: str) -> float:
         """The fraction of a category in the time from the first step to the last."""
-        return sum(self.stepping.get(each, 0.0) for each in categories) / (self.stepping_seconds or 1.0)
+        return sum(self.stepping.get(category, 0.0) for category in categories) / (self.stepping_seconds or 1.0)
 
 
 def time_uses(run: Run) -> Sequence[TimeUse]:
@@ -58,13 +58,13 @@ def time_uses(run: Run) -> Sequence[TimeUse]:
 
 def _lives(run: Run) -> Mapping[int | None, tuple[int, int]]:
     """Begin and end of the program of each instance, as recorded by the launcher, for the last start of the job."""
-    found = {}
+    lives = {}
     for process in run.processes:
-        for each in process.spans if process.trace.process.get("role") == "launcher" else ():
-            name = process.trace.names[int(each["name"])]
+        for span in process.spans if process.trace.process.get("role") == "launcher" else ():
+            name = process.trace.names[int(span["name"])]
             if name.name == "program":
-                found[name.args.get("rank")] = int(each["begin"]), int(each["end"])
-    return found
+                lives[name.args.get("rank")] = int(span["begin"]), int(span["end"])
+    return lives
 
 
 def _time_use(process: Process, life: tuple[int, int] | None) -> TimeUse:
@@ -95,11 +95,11 @@ def _time_use(process: Process, life: tuple[int, int] | None) -> TimeUse:
 
 def _by_category(process: Process, names: np.ndarray, own: np.ndarray, wall: int) -> Mapping[str, float]:
     """Seconds by category, and the rest of the wall time; categories without time are left out."""
-    found = dict.fromkeys(CATEGORIES, 0.0)
+    totals = dict.fromkeys(CATEGORIES, 0.0)
     numbers, places = np.unique(names, return_inverse=True)
     sums = np.bincount(places, own, len(numbers))
     for number, total in zip(numbers, sums, strict=True):
         category = process.trace.names[int(number)].category
-        found[category] = found.get(category, 0.0) + total / 1e9
-    left = wall / 1e9 - sum(found.values())
-    return {name: float(seconds) for name, seconds in (found | {OTHER: max(left, 0.0)}).items() if seconds > 0}
+        totals[category] = totals.get(category, 0.0) + total / 1e9
+    left = wall / 1e9 - sum(totals.values())
+    return {name: float(seconds) for name, seconds in (totals | {OTHER: max(left, 0.0)}).items() if seconds > 0}

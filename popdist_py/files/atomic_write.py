@@ -112,8 +112,8 @@ def _write_stream(path: str, parts: tuple[bytes | memoryview, ...]) -> None:
         raise
     with os.fdopen(descriptor, "wb") as stream:
         if not own:
-            found = os.fstat(descriptor)
-            if stat.S_ISREG(found.st_mode) or not _is_trusted_owner(found.st_uid, path):
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode) or not _is_trusted_owner(status.st_uid, path):
                 raise OSError(errno.EACCES, _PLANTED, path)
             os.set_blocking(descriptor, True)
         stream.writelines(parts)

@@ -39,13 +39,13 @@ class _Trust(NamedTuple):
     bits: int = 0
 
 
-def folder_fault(folder: str | os.PathLike[str], *, beside: str | os.PathLike[str] = "") -> str:
+def folder_fault(folder: str | os.PathLike[str], *, source: str | os.PathLike[str] = "") -> str:
     """Return why other users may write or replace files in ``folder``; '' if they cannot.
 
-    ``beside``: the source that the files are made from, if it is next to ``folder``.
+    ``source``: the source that the files are made from, if it is next to ``folder``.
     """
     path = os.path.abspath(folder)
-    trust = _trust(path, beside)
+    trust = _trust(path, source)
     try:
         if trust is not _plain():
             return _fault(path, os.stat(path), trust)
@@ -56,10 +56,10 @@ def folder_fault(folder: str | os.PathLike[str], *, beside: str | os.PathLike[st
         return f"{path}: {error.strerror}"
 
 
-def file_fault(path: str | os.PathLike[str], *, beside: str | os.PathLike[str] = "") -> str:
+def file_fault(path: str | os.PathLike[str], *, source: str | os.PathLike[str] = "") -> str:
     """Return why other users may have written the file ``path`` in a folder without fault; '' if they cannot."""
     try:
-        return _fault(os.fspath(path), os.lstat(path), _trust(os.path.dirname(os.path.abspath(path)), beside))
+        return _fault(os.fspath(path), os.lstat(path), _trust(os.path.dirname(os.path.abspath(path)), source))
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -145,12 +145,12 @@ def _plain() -> _Trust:
     return _Trust(frozenset(owners))
 
 
-def _trust(folder: str, beside: str | os.PathLike[str]) -> _Trust:
-    if not beside or os.path.dirname(folder) != os.path.dirname(os.path.abspath(beside)):
+def _trust(folder: str, source_path: str | os.PathLike[str]) -> _Trust:
+    if not source_path or os.path.dirname(folder) != os.path.dirname(os.path.abspath(source_path)):
         return _plain()
-    source = os.stat(beside)
+    source = os.stat(source_path)
     bits = source.st_mode & _OTHERS
-    if bits & stat.S_IWGRP and _has_list(os.fspath(beside)):
+    if bits & stat.S_IWGRP and _has_list(os.fspath(source_path)):
         bits &= ~stat.S_IWGRP
     return _Trust(_plain().owners | {source.st_uid}, bits)
 
@@ -162,10 +162,10 @@ def _is_private(group: int) -> bool:
     import pwd
 
     try:
-        user, found = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
+        user, entry = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
     except KeyError:
         return False
-    return found.gr_name == user and set(found.gr_mem) <= {user}
+    return entry.gr_name == user and set(entry.gr_mem) <= {user}
 
 
 @cache

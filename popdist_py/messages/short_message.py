@@ -17,7 +17,7 @@ def short_message(text: str) -> str:
         return text
     import re
 
-    cut = re.sub(rf"\S{{{_LONGEST + 1},}}", lambda found: _cut(found[0], _HEAD, _TAIL), text)
+    cut = re.sub(rf"\S{{{_LONGEST + 1},}}", lambda word: _cut(word[0], _HEAD, _TAIL), text)
     return cut if len(cut) <= _MOST else _cut(cut, _MOST - 500, 400)
 
 

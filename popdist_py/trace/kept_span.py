@@ -64,11 +64,11 @@ class _Records:
     def prepare(self) -> tuple[memoryview, memoryview, Iterator[int]]:
         """The words of the memory, those from the first record's end on, and the places of the records."""
         self._count = min(2 * self._count, _MOST_RECORDS) or 1
-        words, found = self._recorder.reserve(1, self._count)
-        if len(found) * RECORD_WORDS != len(self._prepared):
-            self._prepared = memoryview(self._record * len(found)).cast(WORD_FORMAT)
-        words[found[0] : found[-1] + RECORD_WORDS] = self._prepared
-        return words, words[END:], iter(found)
+        words, starts = self._recorder.reserve(1, self._count)
+        if len(starts) * RECORD_WORDS != len(self._prepared):
+            self._prepared = memoryview(self._record * len(starts)).cast(WORD_FORMAT)
+        words[starts[0] : starts[-1] + RECORD_WORDS] = self._prepared
+        return words, words[END:], iter(starts)
 
 
 def _calls(recorder: Recorder, key: int) -> tuple[_Enter, _Leave]:

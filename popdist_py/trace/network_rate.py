@@ -40,14 +40,14 @@ def network(
 def _interface(environment: Mapping[str, str], interfaces: Path, infiniband: Path) -> str:
     """The interface that a variable names, or else the only one with a device that is up."""
     try:
-        known = sorted(each.name for each in interfaces.iterdir())
+        known = sorted(path.name for path in interfaces.iterdir())
         named = [environment[variable] for variable in _VARIABLES if environment.get(variable)]
         if named or (infiniband.is_dir() and any(infiniband.iterdir())):
             return next((name for name in named if name in known), "")
     except OSError:
         return ""
-    found = [name for name in known if (interfaces / name / "device").exists() and _is_up(interfaces / name)]
-    return found[0] if len(found) == 1 else ""
+    candidates = [name for name in known if (interfaces / name / "device").exists() and _is_up(interfaces / name)]
+    return candidates[0] if len(candidates) == 1 else ""
 
 
 def _is_up(interface: Path) -> bool:

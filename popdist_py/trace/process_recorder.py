@@ -117,11 +117,11 @@ def _kept(name: str, category: Category) -> Mark:
     own, marks = recorder(), _process.marks
     if not hasattr(marks, "user"):
         marks.user, marks.others = {}, {}
-    kept: dict[str, Mark] = marks.user if category is _USER else marks.others.setdefault(category, {})
-    if len(kept) >= _MOST_KEPT:
+    cache: dict[str, Mark] = marks.user if category is _USER else marks.others.setdefault(category, {})
+    if len(cache) >= _MOST_KEPT:
         return _mark(name, category, {})
-    kept[name] = _mark(name, category, {}) if own is None else _Kept(own, _SPAN | own.name(name, category))
-    return kept[name]
+    cache[name] = _mark(name, category, {}) if own is None else _Kept(own, _SPAN | own.name(name, category))
+    return cache[name]
 
 
 def _mark(name: str, category: Category, args: dict[str, Any]) -> Mark:
@@ -196,9 +196,9 @@ def _decorated(what: _What, function: _F) -> _F:
     name, category, args = what
 
     @wraps(function)
-    def recorded(*given: Any, **named: Any) -> Any:
+    def recorded(*arguments: Any, **named: Any) -> Any:
         with span(name, category, **args):
-            return function(*given, **named)
+            return function(*arguments, **named)
 
     return cast(_F, recorded)
 

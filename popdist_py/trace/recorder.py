@@ -190,10 +190,10 @@ class Recorder:
         If the limit is reached, the records of one run are counted as dropped, and the memory belongs to no file.
         """
         words, free = self._own.chunk
-        found = min(times, length_hint(free) // records)
-        if found:
+        runs = min(times, length_hint(free) // records)
+        if runs:
             first = next(free)
-            end = first + found * records * RECORD_WORDS
+            end = first + runs * records * RECORD_WORDS
             self._own.chunk = words, iter(range(end, _CHUNK_WORDS, RECORD_WORDS))
             return words, range(first, end, records * RECORD_WORDS)
         with self._lock:

@@ -93,10 +93,10 @@ def _option_word(word: str) -> Completion:
     return Completion("words", 0, tuple(pair for pair in _names() if pair[0].startswith(word)))
 
 
-def _value(option: Option, value: str, kept: int) -> Completion:
+def _value(option: Option, value: str, number: int) -> Completion:
     kind = _VALUES.get(option.metavar, "words")
     choices = option.choices if option.read else ()
-    return Completion(kind, kept, tuple((choice, "") for choice in choices if choice.startswith(value)))
+    return Completion(kind, number, tuple((choice, "") for choice in choices if choice.startswith(value)))
 
 
 def _names() -> Iterator[tuple[str, str]]:

@@ -118,8 +118,8 @@ def _is_trace(name: str) -> bool:
 def _assignments(options: LaunchOptions) -> Iterator[tuple[str, str]]:
     """NAME=VALUE of the command line: before the program, and after -x."""
     yield from options.assignments
-    each = (words for _, words in options.instance_mpi_local_args)
-    for words in (options.mpi_global_args, options.mpi_local_args, *each):
+    per_instance = (words for _, words in options.instance_mpi_local_args)
+    for words in (options.mpi_global_args, options.mpi_local_args, *per_instance):
         for name, equals, value in (word.partition("=") for before, word in pairwise(words) if before == "-x"):
             if equals:
                 yield name, value
@@ -203,12 +203,12 @@ def _is_over_ssh(cluster: Cluster | None) -> bool:
 def _check_path(installation: MpiInstallation) -> None:
     """Raise UsageError if other hosts' shells would not pass on the path of the MPI as it is."""
     family, path = MPI_FAMILIES[installation.kind], os.path.dirname(installation.launcher)
-    found = "".join(dict.fromkeys(character for character in path if character in family.read_by_shells))
-    if found:
+    characters = "".join(dict.fromkeys(character for character in path if character in family.read_by_shells))
+    if characters:
         raise UsageError(
             [
                 f"{installation.launcher}: this MPI cannot start its processes on other hosts, whose shells "
-                f"interpret {found!r} in its path; name one in another folder with --mpi"
+                f"interpret {characters!r} in its path; name one in another folder with --mpi"
             ]
         )
 

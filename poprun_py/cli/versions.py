@@ -65,8 +65,8 @@ def _mpi() -> str:
 
     machine = Machine.here()
     try:
-        found = find_mpi(None, environ=machine.environ, cwd=machine.cwd, python=machine.python)
+        mpi = find_mpi(None, environ=machine.environ, cwd=machine.cwd, python=machine.python)
     except MpiNotFoundError:
         return "not found"
-    said = re.search(r"\d+\.\d+[\w.]*", version_text(found.launcher))
-    return f"{found.kind} {said[0] if said else 'of unknown version'} at {os.path.dirname(found.launcher)}"
+    said = re.search(r"\d+\.\d+[\w.]*", version_text(mpi.launcher))
+    return f"{mpi.kind} {said[0] if said else 'of unknown version'} at {os.path.dirname(mpi.launcher)}"

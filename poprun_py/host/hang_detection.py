@@ -65,15 +65,15 @@ class HangDetector:
             _HANG_CHECK_INTERVAL, lambda: self._check_for_hang(tail, timeout - _HANG_CHECK_INTERVAL)
         )
 
-    def _check_for_wait(self, found: int = 0) -> None:
+    def _check_for_wait(self, checks: int = 0) -> None:
         """Send Waiting if the program has ended but waits for the others; its exit code is unknown until then."""
         if not self._program:
             return
-        found = found + 1 if has_ended_but_waits(self._program) else 0
-        if found == _WAIT_CHECKS:
+        checks = checks + 1 if has_ended_but_waits(self._program) else 0
+        if checks == _WAIT_CHECKS:
             self._send(messages.Waiting())
         else:
-            self._timers.call_later(_WAIT_CHECK_INTERVAL, lambda: self._check_for_wait(found))
+            self._timers.call_later(_WAIT_CHECK_INTERVAL, lambda: self._check_for_wait(checks))
 
 
 def _is_uncaught(tail: bytes) -> bool:

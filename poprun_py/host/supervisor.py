@@ -98,10 +98,10 @@ def _folders() -> list[str]:
     return sorted({*FOLDERS, os.environ.get("TMPDIR", "/tmp")})
 
 
-def _close_all_but(kept: int) -> None:
+def _close_all_but(descriptor: int) -> None:
     """Close all descriptors but one: the process manager may wait for the end of pipes that it passed to this one."""
-    os.closerange(0, kept)
-    os.closerange(kept + 1, 1024)
+    os.closerange(0, descriptor)
+    os.closerange(descriptor + 1, 1024)
 
 
 class Supervisor:
@@ -256,7 +256,7 @@ class Supervisor:
         if self.record and not self._files and not self._launcher_lives:
             self._files = MpiFiles(self._family, _folders())
         if self.record and self._files:
-            self.record.add(self._files.found())
+            self.record.add(self._files.new_files())
         if self._pmix_job:
             self._pids.update(processes.descendants(os.getpid()))
 
@@ -266,7 +266,7 @@ class Supervisor:
             pids, since = self._pids | {self._program.pid}, began_at(self.record.path, self._started_at)
             self.record.add(folders_without_daemon(pids, self._pmix_job, _folders(), since))
         if self.record and self._files and (self._channel.is_between_hosts or not self._launcher_lives):
-            self.record.add([*self._files.found(), *self._files.abandoned()])
+            self.record.add([*self._files.new_files(), *self._files.abandoned()])
 
     def _send_usage(self, interval: float) -> None:
         """Send the program's resource usage and its reports, and again every ``interval`` seconds."""

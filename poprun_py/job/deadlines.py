@@ -64,17 +64,17 @@ class StartupMonitor:
         if here and processes.parent(starter) == os.getpid():
             self._fail("its process manager")
 
-    def _check(self, found: int = 0) -> None:
+    def _check(self, checks: int = 0) -> None:
         """Fail the job if an mpirun on this host has no process left that could start the missing instances.
 
         It might wait for them forever.
         """
         if not self._job.missing or self._job.is_stopping or self._is_over:
             return
-        found = found + 1 if processes.has_lost_children(self._mpirun) else 0
-        if found == _START_CHECKS:
+        checks = checks + 1 if processes.has_lost_children(self._mpirun) else 0
+        if checks == _START_CHECKS:
             self._fail("all processes that it had started")
-        self._timers.call_later(_START_CHECK_INTERVAL, lambda: self._check(found))
+        self._timers.call_later(_START_CHECK_INTERVAL, lambda: self._check(checks))
 
     def _fail(self, lost: str) -> None:
         self._job.fail(f"{self._starter} (pid {self._mpirun}) lost {lost} before the instances had started", 1)

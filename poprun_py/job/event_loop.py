@@ -165,7 +165,7 @@ class EventLoop:
     def _list_files(self) -> None:
         """List the files that the MPI has made for this job, while the processes live that use them."""
         if self._files and self._record:
-            self._list(self._files.found())
+            self._list(self._files.new_files())
 
     def _list(self, files: Iterable[str]) -> None:
         fault = self._record.add(files) if self._record else ""
@@ -336,7 +336,7 @@ class EventLoop:
             self._read_rest(pipe)
         self._job.missed_peers(ranks_that_missed_a_peer(b"".join(self._mpirun_text)))
         for rank in range(len(self._plan.instances)):
-            if (aborted := abort_code(self._delivery.kept(rank), rank)) is not None:
+            if (aborted := abort_code(self._delivery.stderr_end(rank), rank)) is not None:
                 self._job.aborted(rank, aborted)
         code = self._job.exit_code
         if self._record and (code or self._teardown.has_killed):

@@ -82,7 +82,7 @@ def explain(
 def _explain_failure(failure: InstanceEnd, delivery: OutputDelivery, console: Console, said_by_mpi: bytes) -> None:
     """Explain ``failure``; ``said_by_mpi``: the output of the starter if MPI could not start."""
     rank = failure.instance.index
-    words = _words(failure, delivery.kept(rank), said_by_mpi)
+    words = _words(failure, delivery.stderr_end(rank), said_by_mpi)
     console.say(str(failure) + (": " if words else ""), words)
     path = delivery.log_of_errors(rank)
     where = f" (all of it: {path})" if path else ""
@@ -104,10 +104,10 @@ def _about_shared_memory(host: str) -> str:
     if host not in ("localhost", os.uname().nodename):
         return f"/dev/shm of {host} may be too small (`df -h /dev/shm` there says how much is free)"
     try:
-        found = os.statvfs("/dev/shm")
+        file_system = os.statvfs("/dev/shm")
     except OSError:
         return ""
-    free, size = (blocks * found.f_frsize >> 20 for blocks in (found.f_bavail, found.f_blocks))
+    free, size = (blocks * file_system.f_frsize >> 20 for blocks in (file_system.f_bavail, file_system.f_blocks))
     return (
         f"/dev/shm may be too small: {size} MiB, of which {free} are free after the job (in a container: --shm-size)"
     )

@@ -12,12 +12,27 @@ from dataclasses import dataclass, field, replace
 
 from popdist_py.environment import EXECUTABLE_CACHE_PATH, JOB, RESTART_COUNT
 from poprun_py.job.failure import CRASHES, OUTSIDE, InstanceEnd, Notices, ended_badly, first_failure, signal_name
-from poprun_py.job.host_clocks import HostClocks
 from poprun_py.plan.launch_plan import Instance, LaunchPlan
 from poprun_py.wire import messages
 from poprun_py.wire.messages import MPI, OWN, UNMANAGED, Message
 
-__all__ = ["KILL_AFTER", "JobState"]
+__all__ = ["KILL_AFTER", "HostClocks", "JobState"]
+
+
+class HostClocks:
+    """The seconds by which the launcher's clock is ahead of each host's."""
+
+    def __init__(self) -> None:
+        self._differences: dict[str, float] = {}
+
+    def hear(self, host: str, sent: float, received: float) -> None:
+        """Record a message that ``host`` sent at ``sent``, by its clock, and that was received at ``received``."""
+        self._differences[host] = min(received - sent, self._differences.get(host, received - sent))
+
+    def difference(self, host: str) -> float:
+        """Return the seconds to add to a time of ``host``; they exceed the true difference by the least latency."""
+        return self._differences.get(host, 0.0)
+
 
 #: Seconds from SIGTERM to SIGKILL for the others, when an instance has failed.
 KILL_AFTER = 0.5
@@ -266,9 +281,9 @@ class JobState:
         ranks = [str(state.instance.index) for state in running if state.waiting]
         if not ranks or len(ranks) == len(running):
             return ""
-        one = len(ranks) == 1
-        who = f"instance{'' if one else 's'} {', '.join(ranks)} {'has' if one else 'have'}"
-        return f"{who} ended and {'waits' if one else 'wait'} in MPI_Finalize for the others"
+        single = len(ranks) == 1
+        who = f"instance{'' if single else 's'} {', '.join(ranks)} {'has' if single else 'have'}"
+        return f"{who} ended and {'waits' if single else 'wait'} in MPI_Finalize for the others"
 
     @property
     def may_restart(self) -> bool:
@@ -300,10 +315,10 @@ class JobState:
     @property
     def failure(self) -> InstanceEnd | None:
         """The instance to blame, if it is one: MPICH may crash in the instances when somebody kills mpirun."""
-        found = first_failure([self._by_own_clock(end) for end in self._ends])
+        first = first_failure([self._by_own_clock(end) for end in self._ends])
         was_killed = self._mpirun_status is not None and self._mpirun_status < 0
-        by_mpi = found is not None and (-found.status in CRASHES or found.cause == UNMANAGED)
-        return None if was_killed and by_mpi else found
+        by_mpi = first is not None and (-first.status in CRASHES or first.cause == UNMANAGED)
+        return None if was_killed and by_mpi else first
 
     def _by_own_clock(self, end: InstanceEnd) -> InstanceEnd:
         """The end with its times by the launcher's clock."""

@@ -76,9 +76,9 @@ class OutputDelivery:
         self._logs.close()
         return f"--log-dir {self._logs.folder} is incomplete: {self._logs.error}" if self._logs.error else ""
 
-    def kept(self, rank: int) -> bytes:
+    def stderr_end(self, rank: int) -> bytes:
         """Return the end of what an instance has written to stderr."""
-        return self._output.kept(rank)
+        return self._output.stderr_end(rank)
 
     def last_lines(self, rank: int) -> Sequence[bytes]:
         """Return the last lines of an instance's stderr, unless they are still in view."""

@@ -34,7 +34,7 @@ class ProgressDisplay:
         self._mode = mode
         self._state = state
         self._table = ProgressTable(
-            [InstanceRow(each.index, each.host) for each in plan.instances], started_at=time.monotonic()
+            [InstanceRow(instance.index, instance.host) for instance in plan.instances], started_at=time.monotonic()
         )
 
     @property

@@ -100,11 +100,11 @@ class JobRecord:
             self._listed.add(path)
             line = f"{status.st_dev} {status.st_ino} {path}\n".encode(errors="surrogateescape")
             try:
-                whole = os.write(self._descriptor, self._end_of_line + line) == len(self._end_of_line + line)
-                fault = fault if whole else os.strerror(errno.ENOSPC)
+                complete = os.write(self._descriptor, self._end_of_line + line) == len(self._end_of_line + line)
+                fault = fault if complete else os.strerror(errno.ENOSPC)
             except OSError as error:
-                whole, fault = False, error.strerror or str(error)
-            self._end_of_line = b"" if whole else b"\n"  # after a part of a line
+                complete, fault = False, error.strerror or str(error)
+            self._end_of_line = b"" if complete else b"\n"  # after a part of a line
         return fault
 
     def remove_listed(self) -> list[str]:
@@ -205,10 +205,10 @@ def _remove_if_abandoned(folder: str) -> list[str]:
 def _remove_all(folder: str, descriptor: int, spared: Collection[str] = ()) -> list[str]:
     """Remove what the record lists, the job's own folders and the record, whose lock is held."""
     removed = list(_remove_listed(descriptor, spared))
-    for each in (_shared(folder), folder):
-        if _own(each) and _is_private(os.path.dirname(each)):
-            _remove(each)
-            removed.append(each)
+    for directory in (_shared(folder), folder):
+        if _own(directory) and _is_private(os.path.dirname(directory)):
+            _remove(directory)
+            removed.append(directory)
     os.unlink(folder + _SUFFIX)
     for base in (os.path.dirname(_shared(folder)), os.path.dirname(folder)):
         try:

@@ -40,7 +40,7 @@ def process_shortage(num_instances: int) -> str:
     """Return the limit that lets fewer processes start than a job of ``num_instances`` needs; '' if none."""
     needed = _PROCESSES + _PROCESSES_PER_INSTANCE * num_instances
     groups = _groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
-    limits = [*_of_user(Path("/proc")), *(found for group in groups for found in _of_group(group))]
+    limits = [*_of_user(Path("/proc")), *(group_limit for group in groups for group_limit in _of_group(group))]
     room, limit = min(limits, default=(needed, ""))
     if room >= needed:
         return ""
@@ -57,7 +57,7 @@ def _of_user(proc: Path) -> Iterator[tuple[int, str]]:
     if most == resource.RLIM_INFINITY or os.getuid() == 0 or int(own.get("CapEff", "0"), 16) & _UNLIMITED:
         return
     others = (_status(path) for path in proc.iterdir() if path.name.isdigit())
-    used = sum(int(one["Threads"]) for one in others if one.get("Uid", "").split()[:1] == [str(os.getuid())])
+    used = sum(int(status["Threads"]) for status in others if status.get("Uid", "").split()[:1] == [str(os.getuid())])
     yield most - used, f"ulimit -u is {most}"
 
 

@@ -46,7 +46,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class MpiFiles:
     """Watches ``folders``, and finds the new files that are held by the processes ``family()``.
 
-    Without inotify the folders are read instead, at every ``found``: where the kernel refuses it (it limits the
+    Without inotify the folders are read instead, at every ``new_files``: where the kernel refuses it (it limits the
     number of its users), and where ``is_told`` is false. To end the use of inotify takes the kernel 5 to 15 ms.
     """
 
@@ -87,7 +87,7 @@ class MpiFiles:
                 self._add(os.path.join(self._folders[watch], name))
         return len(self._candidates) > before
 
-    def found(self) -> list[str]:
+    def new_files(self) -> list[str]:
         """Return the files that the job's processes hold now and that were not returned before."""
         self._update()
         identities = dict(_identities(self._candidates))
@@ -95,7 +95,7 @@ class MpiFiles:
         closed = [path for path in self._candidates if re.fullmatch(_CLOSED, os.path.basename(path))]
         held: set[str] = set()
         for pid in self._family() if identities else ():
-            held.update(identities[each] for each in _held_by(pid) if each in identities)
+            held.update(identities[identity] for identity in _held_by(pid) if identity in identities)
             if closed and _command(pid) == _MAKER:
                 heap = _heap(pid)
                 held.update(path for path in closed if os.fsencode(path) in heap)

@@ -172,10 +172,10 @@ def descendants(ancestor: int) -> list[int]:
         parent, state = _parent_and_state(str(pid))
         if state != "Z":
             children.setdefault(parent, []).append(pid)
-    found = [ancestor]
-    for pid in found:  # grows while it is walked
-        found += children.get(pid, [])
-    return found[1:]
+    family = [ancestor]
+    for pid in family:  # grows while it is walked
+        family += children.get(pid, [])
+    return family[1:]
 
 
 def _parent_and_state(pid: str) -> tuple[int, str]:
@@ -284,11 +284,11 @@ def resource_usage(pid: int) -> tuple[float, int]:
 
 def _children(pid: int) -> list[int]:
     """The children of all threads of a process; none where the kernel does not list them."""
-    found: list[int] = []
+    pids: list[int] = []
     for thread in os.listdir(f"/proc/{pid}/task"):
         try:
             with open(f"/proc/{pid}/task/{thread}/children") as stream:
-                found += map(int, stream.read().split())
+                pids += map(int, stream.read().split())
         except OSError:
             continue
-    return found
+    return pids

@@ -38,8 +38,8 @@ def folders_of(daemon: int, temporary: Sequence[str]) -> list[str]:
 
     One that is older than the daemon is another's: of a daemon that has died, or of one in another container.
     """
-    found = (os.path.join(folder, f"{name}.{daemon}") for folder in temporary for name in _SESSIONS)
-    folders = [path for path in found if os.path.isdir(path)]
+    candidates = (os.path.join(folder, f"{name}.{daemon}") for folder in temporary for name in _SESSIONS)
+    folders = [path for path in candidates if os.path.isdir(path)]
     earliest = processes.started_at(daemon) - _CLOCK_TICK if folders and processes.is_alive(daemon) else 0.0
     return [path for path in folders if earliest > 0.0 and _born_at(path) >= earliest]
 
@@ -55,9 +55,9 @@ def folders_without_daemon(pids: Iterable[int], job: str, temporary: Sequence[st
     tops = (os.path.join(folder, f"ompi.{host}.{os.getuid()}") for folder in temporary for host in hosts)
     for top in filter(_is_private, tops):
         family = os.path.join(top, "jf.0")
-        found = jobs.intersection(_names(family))
-        others = _singletons(hosts, processes.all_pids()) if found else set()  # which may have the same hash
-        paths = [os.path.join(family, name) for name in sorted(found - others)]
+        numbers = jobs.intersection(_names(family))
+        others = _singletons(hosts, processes.all_pids()) if numbers else set()  # which may have the same hash
+        paths = [os.path.join(family, name) for name in sorted(numbers - others)]
         ranks = [os.path.join(path, rank) for path in paths for rank in _names(path)]
         folders += [*ranks, *paths, *([family, top] if paths else [])]
     return [f"{path}/" for path in folders if _born_at(path) >= since - _CLOCK_TICK]

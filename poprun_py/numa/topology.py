@@ -68,17 +68,17 @@ def discover(root: str, *, cpus: Set[int], memory: Set[int] | None) -> NumaTopol
 
 def parse_cpu_list(text: str) -> set[int]:
     """Parse a list as the kernel writes it: ``0-3,8`` -> {0, 1, 2, 3, 8}."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for piece in filter(None, text.strip().split(",")):
         first, _, last = piece.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
 
 
-def format_cpu_list(found: Iterable[int]) -> str:
+def format_cpu_list(numbers: Iterable[int]) -> str:
     """Format a list as the kernel writes it: {0, 1, 2, 3, 8} -> ``0-3,8``."""
     runs: list[list[int]] = []
-    for number in sorted(found):
+    for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:
             runs[-1][1:] = [number]
         else:
@@ -92,9 +92,9 @@ def _node_folders(root: str) -> dict[int, str]:
         names = os.listdir(folder)
     except OSError:
         return {}
-    found = {int(name[4:]): f"{folder}/{name}" for name in names if name.startswith("node") and name[4:].isdigit()}
-    online = parse_cpu_list(_read(f"{folder}/online")) or set(found)
-    return {index: found[index] for index in sorted(found) if index in online}
+    folders = {int(name[4:]): f"{folder}/{name}" for name in names if name.startswith("node") and name[4:].isdigit()}
+    online = parse_cpu_list(_read(f"{folder}/online")) or set(folders)
+    return {index: folders[index] for index in sorted(folders) if index in online}
 
 
 def _cores(root: str, cpus: Set[int]) -> tuple[tuple[int, ...], ...]:
@@ -124,7 +124,7 @@ def _near_memory(
     for index in owners:  # CPUs without memory of their own use the closest
         if index not in near and with_memory:
             near[index] = [_closest(folders, index, with_memory)]
-    return {index: tuple(sorted(found)) for index, found in near.items()}
+    return {index: tuple(sorted(nodes)) for index, nodes in near.items()}
 
 
 def _has_memory(place: str) -> bool:

@@ -61,7 +61,7 @@ def exported(options: LaunchOptions) -> str:
     """Return a file with the options that were given."""
     lines = ["# Options of poprun-py; read with: poprun-py --import-config FILE program"]
     for name, option in _STORED.items():
-        if option.target in options.given:
+        if option.target in options.explicit:
             lines.append(f"{name} = {_toml(option, getattr(options, option.target))}")
     return "\n".join(lines) + "\n"
 

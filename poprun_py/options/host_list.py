@@ -57,14 +57,14 @@ def from_file(path: str, *, source: str) -> tuple[Host, ...]:
         raise UsageError([f"{source}: the file cannot be read: {error.strerror}"]) from None
     if len(text) > _MOST_CHARACTERS:
         raise UsageError([f"{source}: the file has more than {_MOST_CHARACTERS:,} characters; give a list of hosts"])
-    found: list[Host] = []
+    hosts: list[Host] = []
     for number, line in enumerate(text.splitlines(), start=1):
         try:
-            found += _of_line(line.partition("#")[0].split())
+            hosts += _of_line(line.partition("#")[0].split())
         except ValueError as error:
             raise UsageError([f"{source}, line {number}: {error}"]) from None
     try:
-        return _checked(found)
+        return _checked(hosts)
     except ValueError as error:
         raise UsageError([f"{source}: {error}"]) from None
 
@@ -94,15 +94,15 @@ def _of_line(words: list[str]) -> Iterator[Host]:
 
 
 def _checked(hosts: Iterable[Host]) -> tuple[Host, ...]:
-    found = tuple(hosts)
-    if not found:
+    listed = tuple(hosts)
+    if not listed:
         raise ValueError("no host is named; give at least one, such as h0,h1 or n[0-3]")
-    twice = [name for name, count in Counter(host.name for host in found).items() if count > 1]
+    twice = [name for name, count in Counter(host.name for host in listed).items() if count > 1]
     if twice:
         raise ValueError(
             f"{', '.join(twice)} is named more than once; name each host once, the instances are divided evenly"
         )
-    return found
+    return listed
 
 
 def _split(text: str) -> list[str]:
@@ -127,10 +127,10 @@ def _hosts(entry: str) -> Iterator[Host]:
     slots = int(match["slots"]) if match and match["slots"] else None
     if slots == 0:
         raise ValueError(f"{entry!r}: a host with no slots; leave it out")
-    for one in _names(name):
-        if not re.fullmatch(_NAME, one):
-            raise ValueError(f"{one!r} is not a host name; give names or IPv4 addresses, such as h0,h1 or n[0-3]")
-        yield Host(one, slots)
+    for host in _names(name):
+        if not re.fullmatch(_NAME, host):
+            raise ValueError(f"{host!r} is not a host name; give names or IPv4 addresses, such as h0,h1 or n[0-3]")
+        yield Host(host, slots)
 
 
 def _names(pattern: str) -> list[str]:

@@ -117,9 +117,9 @@ def _without_binding(words: list[str], notes: list[str]) -> list[str]:
         if word.lstrip("-") != "bind-to" or not word.startswith("-") or not waiting:
             rest.append(word)
             continue
-        place = waiting.pop(0)
-        strategy = _PLACEMENTS.get(place, "spreadnuma")
-        notes.append(f"{word} {place} is ignored; use --process-placement {strategy} instead")
+        binding = waiting.pop(0)
+        strategy = _PLACEMENTS.get(binding, "spreadnuma")
+        notes.append(f"{word} {binding} is ignored; use --process-placement {strategy} instead")
     return rest
 
 

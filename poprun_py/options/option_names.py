@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from popdist_py.messages.suggestion import closest
 from poprun_py.options.foreign_options import find_foreign
 from poprun_py.options.option_table import OPTIONS, Option
 
@@ -93,10 +94,7 @@ def _foreign_advice(word: str, value: str) -> str:
 
 
 def _closest(name: str) -> Option | None:
-    from difflib import get_close_matches  # only a mistake needs it
-
-    close = get_close_matches(name.lower().replace("_", "-"), list(_BY_SPELLING), n=1)
-    return _BY_SPELLING[close[0]] if close else None
+    return _BY_SPELLING.get(closest(name.replace("_", "-"), _BY_SPELLING))
 
 
 def _advice(meant: Option | None) -> str:

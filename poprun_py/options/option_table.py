@@ -232,13 +232,13 @@ OPTIONS: tuple[Option, ...] = (
 class LaunchOptions:
     """The options of one command line, validated; ``program`` is everything after the options.
 
-    ``given``: the fields that were set explicitly, by the command line or a file. None: not given, where the default
-    depends on more than the options.
+    ``explicit``: the fields that the command line or a file set. None: not given, where the default depends on more
+    than the options.
     """
 
     program: tuple[str, ...] = ()
     assignments: tuple[tuple[str, str], ...] = ()  # NAME=VALUE before the program
-    given: frozenset[str] = frozenset()
+    explicit: frozenset[str] = frozenset()
 
     num_instances: int = 1
     num_replicas: int = 1
@@ -299,12 +299,12 @@ class LaunchOptions:
     @property
     def asks(self) -> bool:
         """Whether the command line only requests information, so that no program is started."""
-        return self.help or self.version or "version_format" in self.given or self.completion is not None
+        return self.help or self.version or "version_format" in self.explicit or self.completion is not None
 
     def requests_partition(self, environ: Mapping[str, str]) -> bool:
         """Whether an option for the V-IPU is given, or the environment names a partition."""
         requesting = {option.target for option in OPTIONS if option.group == "V-IPU"}
-        return bool(self.given & requesting or environ.get(PARTITION_VARIABLE))
+        return bool(self.explicit & requesting or environ.get(PARTITION_VARIABLE))
 
     @property
     def ipus(self) -> int:

@@ -169,9 +169,9 @@ def _read(option: Option, spelled: str, value: str) -> Any:
     try:
         return (option.read or values.boolean)(value)
     except ValueError as error:
-        found = f"{value!r}" if value else "nothing (is a variable of the shell empty?)"
+        description = f"{value!r}" if value else "nothing (is a variable of the shell empty?)"
         said = f"{spelled} {value}".rstrip()
-        raise _Refused(f"{said}: {error}, found {found}; {_remedy(option, spelled, value)}") from None
+        raise _Refused(f"{said}: {error}, found {description}; {_remedy(option, spelled, value)}") from None
 
 
 def _remedy(option: Option, spelled: str, value: str) -> str:

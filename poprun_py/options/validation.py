@@ -42,16 +42,16 @@ def validated(
     ``--num-replicas`` every instance has one replica; without -v POPRUN_LOG_LEVEL sets the verbosity.
     """
     instances = values.get("num_instances", 1)
-    given = frozenset(values)
+    explicit = frozenset(values)
     defaults = {"num_replicas": instances, "verbosity": _VERBOSITY.get(environ.get(_LOG_LEVEL, "").upper(), 0)}
-    options = LaunchOptions(**{**defaults, **values, "program": program, "given": given})
+    options = LaunchOptions(**{**defaults, **values, "program": program, "explicit": explicit})
     if options.asks:
         return options
-    found = [*mistakes, *(text for text, fields in _violations(options, environ) if not fields & broken)]
+    messages = [*mistakes, *(text for text, fields in _violations(options, environ) if not fields & broken)]
     if not program and not mistakes:
-        found.append("no program was given; end the command with one, such as: poprun-py python train.py")
-    if found:
-        raise UsageError(found)
+        messages.append("no program was given; end the command with one, such as: poprun-py python train.py")
+    if messages:
+        raise UsageError(messages)
     return options
 
 
@@ -138,10 +138,10 @@ _ALTERNATIVES = (
 
 
 def _either(options: LaunchOptions) -> Iterator[Violation]:
-    for one, other, what in _ALTERNATIVES:
-        if {one, other} <= options.given:
-            names = (f"--{option_of(field).name} {_word(getattr(options, field))}" for field in (one, other))
-            yield f"{' '.join(names)}: both {what}; give one of them", {one, other}
+    for first, other, what in _ALTERNATIVES:
+        if {first, other} <= options.explicit:
+            names = (f"--{option_of(field).name} {_word(getattr(options, field))}" for field in (first, other))
+            yield f"{' '.join(names)}: both {what}; give one of them", {first, other}
     if options.overwrite_config and not options.export_config:
         yield "--overwrite-config yes: there is no file to overwrite; add --export-config FILE", {"export_config"}
 
@@ -164,13 +164,13 @@ def _system(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Viol
         yield str(error), set()
         return
     if options.ipus > size and options.num_replicas <= _MOST_REPLICAS:
-        given = environ.get(SYSTEM_VARIABLE)
-        named = f"{SYSTEM_VARIABLE}={given}" if given else "the largest system"
+        system = environ.get(SYSTEM_VARIABLE)
+        named = f"{SYSTEM_VARIABLE}={system}" if system else "the largest system"
         fitting = size // options.ipus_per_replica
         remedy = f"use at most {_some(fitting, 'replica')}" if fitting else f"use at most {size} IPUs per replica"
         yield (
             f"--num-replicas {options.num_replicas} --ipus-per-replica {options.ipus_per_replica}: {_job(options)} "
-            f"need {options.ipus} IPUs, but {named} has {size}; {remedy}" + (" or a larger system" if given else ""),
+            f"need {options.ipus} IPUs, but {named} has {size}; {remedy}" + (" or a larger system" if system else ""),
             {"num_replicas", "num_instances", "ipus_per_replica"},
         )
 

@@ -120,12 +120,12 @@ def _emptied(path: str) -> int:
             raise OSError(errno.ENXIO, "it is a pipe that nobody reads", path) from None
         raise
     try:
-        found = os.fstat(descriptor)
-        if found.st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, f"it belongs to user {found.st_uid}", path)
+        opened = os.fstat(descriptor)
+        if opened.st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, f"it belongs to user {opened.st_uid}", path)
         os.fchmod(descriptor, 0o600)  # an older file may have another mode
         os.set_blocking(descriptor, True)
-        if stat.S_ISREG(found.st_mode):
+        if stat.S_ISREG(opened.st_mode):
             os.truncate(descriptor, 0)
     except OSError:
         os.close(descriptor)

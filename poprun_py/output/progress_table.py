@@ -160,6 +160,6 @@ def _size(nbytes: int) -> str:
 
 
 def _duration(seconds: float) -> str:
-    whole = int(seconds)
-    hours, minutes = whole // 3600, whole % 3600 // 60
-    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes:02d}:{whole % 60:02d}"
+    total = int(seconds)
+    hours, minutes = total // 3600, total % 3600 // 60
+    return f"{hours}:{minutes:02d}:{total % 60:02d}" if hours else f"{minutes:02d}:{total % 60:02d}"

@@ -134,7 +134,7 @@ class TaggedOutput:
         lines = self._kept[rank].rstrip().split(b"\n")[-LAST_LINES:]
         return [_last_state(line) for line in lines if line]
 
-    def kept(self, rank: int) -> bytes:
+    def stderr_end(self, rank: int) -> bytes:
         """Return the end of what an instance has written to stderr."""
         return self._kept[rank]
 

@@ -36,10 +36,10 @@ class Uncaught:
     """The exception, and the innermost line of the user's own code in its traceback."""
 
     error: str
-    place: str
+    location: str
 
     def __str__(self) -> str:
-        return f"{self.error} ({self.place})" if self.place else self.error
+        return f"{self.error} ({self.location})" if self.location else self.error
 
 
 def find_uncaught(stderr: bytes) -> Uncaught | None:
@@ -58,14 +58,14 @@ def _last_group(text: bytes) -> Uncaught | None:
     outer = _last_exception(parts[0]) if parts else None
     if outer is None or after.count(b"\n") > _NEAR_THE_END:
         return None
-    errors, place = [outer.error], outer.place
+    errors, location = [outer.error], outer.location
     for part in parts[1:]:
         if not re.search(_COUNT, errors[-1]):
             break
         inner = _last_exception(part)
         errors.append(inner.error if inner else _text(part.strip().split(b"\n")[0]))
-        place = inner.place if inner else place
-    return _last_exception(after) or Uncaught(": ".join(errors), place)
+        location = inner.location if inner else location
+    return _last_exception(after) or Uncaught(": ".join(errors), location)
 
 
 def _last_exception(stderr: bytes) -> Uncaught | None:
@@ -75,10 +75,10 @@ def _last_exception(stderr: bytes) -> Uncaught | None:
         return None
     start = stderr.rfind(_HEADER, 0, frames[-1].start())
     own = [frame for frame in frames if frame.start() > start and not re.search(_LIBRARY_CODE, frame["file"])]
-    return Uncaught(_text(error["text"]), _place((own or frames)[-1]))
+    return Uncaught(_text(error["text"]), _location((own or frames)[-1]))
 
 
-def _place(frame: re.Match[bytes]) -> str:
+def _location(frame: re.Match[bytes]) -> str:
     """``train.py:12, in load``"""
     function = _text(frame["function"] or b"<module>")
     where = f"{os.path.basename(_text(frame['file']))}:{int(frame['line'])}"

@@ -104,8 +104,8 @@ def plan(
     cluster = cluster or Cluster()
     starter = SLURM if cluster.starter == SLURM else installation.kind
     arguments = classify_arguments(options, starter=starter, environ=machine.environ)
-    given = {*machine.environ, *dict(options.assignments), *(arguments.environment or {})}
-    threads = tuple(name for name in THREAD_VARIABLES if name not in given)
+    variables = {*machine.environ, *dict(options.assignments), *(arguments.environment or {})}
+    threads = tuple(name for name in THREAD_VARIABLES if name not in variables)
     per_host = options.num_instances // max(1, len(cluster.hosts))
     strategy = placement_strategy(options)
     shared = (carried_environment(machine.environ) if cluster.hosts else {}) | (
@@ -187,7 +187,7 @@ def _instance(
 
 def placement_strategy(options: LaunchOptions) -> str:
     """Return a key of placement.STRATEGIES: of --process-placement, else of the older --numa-aware."""
-    if options.numa_aware is None or "process_placement" in options.given:
+    if options.numa_aware is None or "process_placement" in options.explicit:
         return options.process_placement
     return "roundrobin" if options.numa_aware else DISABLED
 

@@ -31,14 +31,17 @@ def topology_report(plan: LaunchPlan, options: LaunchOptions) -> str:
     local = options.num_replicas // options.num_instances
     hosts = [
         (printable(host), local * len(list(instances)))
-        for host, instances in groupby(plan.instances, lambda one: one.host)
+        for host, instances in groupby(plan.instances, lambda instance: instance.host)
     ]
     table = topology_table(
         hosts=hosts,
         ilds=[(str(ild), options.num_replicas // options.ilds) for ild in range(options.ilds)],
         instances=[(str(instance.index), local) for instance in plan.instances],
     )
-    lines = [f"instance {one.index} on {printable(one.host)}: {_place(one)}\n" for one in plan.instances]
+    lines = [
+        f"instance {instance.index} on {printable(instance.host)}: {_place(instance)}\n"
+        for instance in plan.instances
+    ]
     return table + "".join(lines if options.verbosity else [])
 
 
@@ -95,24 +98,24 @@ def as_json(plan: LaunchPlan, options: LaunchOptions, assignment: PartitionAssig
         "command": {"argv": list(plan.command.argv), "environment": dict(plan.command.environment)},
         "unset": list(plan.unset),
         "notes": list(plan.notes),
-        "instances": [_instance(one) for one in plan.instances],
+        "instances": [_instance(instance) for instance in plan.instances],
     }
     return json.dumps(content, indent=2) + "\n"
 
 
-def _instance(one: Instance) -> dict[str, Any]:
-    own = _own(one)
+def _instance(instance: Instance) -> dict[str, Any]:
+    own = _own(instance)
     return {
-        "index": one.index,
-        "host": one.host,
-        "local_index": one.local_index,
-        "replicas": list(one.replicas),
-        "offset": one.replicas[0],
-        "cpus": list(one.placement.cpus) if one.placement else None,
-        "memory_nodes": list(one.placement.memory) if one.placement else None,
-        "bound": one.placement.bound if one.placement else None,
+        "index": instance.index,
+        "host": instance.host,
+        "local_index": instance.local_index,
+        "replicas": list(instance.replicas),
+        "offset": instance.replicas[0],
+        "cpus": list(instance.placement.cpus) if instance.placement else None,
+        "memory_nodes": list(instance.placement.memory) if instance.placement else None,
+        "bound": instance.placement.bound if instance.placement else None,
         "environment": own,
-        "inherited": sorted(set(one.environment) - set(own)),
+        "inherited": sorted(set(instance.environment) - set(own)),
     }
 
 

@@ -45,9 +45,9 @@ def pod_environment(
     assignment: PartitionAssignment | None,
 ) -> dict[str, str]:
     """Return the variables in PopRun's order; each instance has a graph compile domain of its own."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     if request and assignment:
-        found |= {
+        variables |= {
             "IPUOF_VIPU_API_HOST": request.server.host,
             "IPUOF_VIPU_API_PORT": str(request.server.port),
             PARTITION_VARIABLE: assignment.partition.name,
@@ -55,7 +55,7 @@ def pod_environment(
             "IPUOF_VIPU_API_GCD_ID": str(instance),
             "IPUOF_LOG_LEVEL": environ.get("IPUOF_LOG_LEVEL", "WARN"),
         }
-    return found | {TARGET_OPTIONS: _target_options(options, environ)}
+    return variables | {TARGET_OPTIONS: _target_options(options, environ)}
 
 
 def _target_options(options: LaunchOptions, environ: Mapping[str, str]) -> str:

@@ -120,7 +120,7 @@ def _local_names(nodename: str, name: str) -> frozenset[str]:
         return names_here(nodename)
     from poprun_py.site.network import interfaces  # few users name hosts by address
 
-    return names_here(nodename) | {one.address for one in interfaces()}
+    return names_here(nodename) | {interface.address for interface in interfaces()}
 
 
 def _subnet(options: LaunchOptions) -> tuple[str, str]:
@@ -132,9 +132,9 @@ def _subnet(options: LaunchOptions) -> tuple[str, str]:
 
     known = interfaces()
     requested = options.host_subnet or next(
-        (one.name for one in known if openmpi_network in (one.name, one.network)), None
+        (interface.name for interface in known if openmpi_network in (interface.name, interface.network)), None
     )
     if requested is None:
         return "", ""
-    found = subnet_named(requested, known)
-    return found.name, found.network
+    subnet = subnet_named(requested, known)
+    return subnet.name, subnet.network

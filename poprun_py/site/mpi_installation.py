@@ -170,9 +170,9 @@ def _exists(*parts: str) -> bool:
 
 def _not_found_message(requested: str | None, source: str, seen: list[str]) -> str:
     wanted = f"{source}={requested}: no {requested}" if requested else "no MPI"
-    found = ", ".join(seen) if seen else "none"
+    listing = ", ".join(seen) if seen else "none"
     package = MPI_FAMILIES[requested].package if requested else "mpich"
     return (
-        f"{wanted} on PATH or beside this Python (found: {found}); install one (pip install {package}, in a "
+        f"{wanted} on PATH or beside this Python (found: {listing}); install one (pip install {package}, in a "
         "virtual environment of its own if another MPI is there) or give its path with --mpi PATH"
     )

@@ -29,7 +29,7 @@ class Interface:
 
 def interfaces() -> list[Interface]:
     """Return the interfaces of this host that have an address, in the kernel's order."""
-    found = []
+    known = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])
@@ -40,14 +40,14 @@ def interfaces() -> list[Interface]:
                 )
             except OSError:  # it has none
                 continue
-            found.append(Interface(name, address, str(IPv4Network(f"{address}/{mask}", strict=False))))
-    return found
+            known.append(Interface(name, address, str(IPv4Network(f"{address}/{mask}", strict=False))))
+    return known
 
 
 def interface_in(network: str, among: Iterable[Interface]) -> Interface | None:
     """Return the interface whose address is in ``network``; None if there is none."""
     subnet = IPv4Network(network)
-    return next((one for one in among if IPv4Address(one.address) in subnet), None)
+    return next((interface for interface in among if IPv4Address(interface.address) in subnet), None)
 
 
 def subnet_named(requested: str, among: Iterable[Interface]) -> Interface:
@@ -56,20 +56,20 @@ def subnet_named(requested: str, among: Iterable[Interface]) -> Interface:
     Other hosts use the ``network`` of the result, since the names of their interfaces may differ.
     """
     known = list(among)
-    for one in known:
-        if one.name == requested:
-            return one
+    for interface in known:
+        if interface.name == requested:
+            return interface
     try:
         network = str(IPv4Network(requested, strict=False))
     except (AddressValueError, NetmaskValueError, ValueError):
         network = ""
-    found = interface_in(network, known) if network else None
-    if found is None:
-        have = ", ".join(f"{one.name} ({one.network})" for one in known) or "none"
+    match = interface_in(network, known) if network else None
+    if match is None:
+        have = ", ".join(f"{interface.name} ({interface.network})" for interface in known) or "none"
         raise UsageError(
             [f"--host-subnet {requested}: this host has no such interface or subnet; use one of: {have}"]
         )
-    return Interface(found.name, found.address, network)
+    return Interface(match.name, match.address, network)
 
 
 def addresses_towards(hosts: Iterable[str]) -> tuple[str, ...]:
@@ -77,14 +77,14 @@ def addresses_towards(hosts: Iterable[str]) -> tuple[str, ...]:
 
     If no name resolves here (ssh may know it nevertheless), all addresses of this host.
     """
-    found: list[str] = []
+    addresses: list[str] = []
     for host in hosts:
         address = _address_towards(host)
-        if address and address not in found:
-            found.append(address)
-    if found and set(found) != {LOOPBACK}:
-        return tuple(address for address in found if address != LOOPBACK)
-    outside = [one.address for one in interfaces() if not one.address.startswith("127.")]
+        if address and address not in addresses:
+            addresses.append(address)
+    if addresses and set(addresses) != {LOOPBACK}:
+        return tuple(address for address in addresses if address != LOOPBACK)
+    outside = [interface.address for interface in interfaces() if not interface.address.startswith("127.")]
     return tuple(outside) or (LOOPBACK,)
 
 

@@ -44,12 +44,12 @@ def missing(environ: Mapping[str, str]) -> str:
 
 def find_srun(environ: Mapping[str, str]) -> str:
     """Return the srun on PATH; raise UsageError if there is none."""
-    found = _srun(environ)
-    if found is None:
+    srun = _srun(environ)
+    if srun is None:
         raise UsageError(
             ["--backend slurm: there is no srun on PATH; use --backend mpi, which needs ssh to the hosts"]
         )
-    return found
+    return srun
 
 
 def _srun(environ: Mapping[str, str]) -> str | None:

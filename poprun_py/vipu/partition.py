@@ -132,10 +132,10 @@ def partition_request(options: LaunchOptions, environ: Mapping[str, str]) -> Par
     if not options.requests_partition(environ):
         return None
     mistakes: list[str] = []
-    found = {field: _value(option_of(field), options, environ, mistakes) for field in _VARIABLES}
+    settings = {field: _value(option_of(field), options, environ, mistakes) for field in _VARIABLES}
     if mistakes:
         raise UsageError(mistakes)
-    host, port, timeout, name = (found[field] for field in _VARIABLES)
+    host, port, timeout, name = (settings[field] for field in _VARIABLES)
     return PartitionRequest(
         server=Server(host, port, timeout, _source(options, environ)),
         name=name or None,
@@ -151,25 +151,25 @@ def partition_request(options: LaunchOptions, environ: Mapping[str, str]) -> Par
 def assign_partition(request: PartitionRequest, partitions: Sequence[Partition]) -> PartitionAssignment:
     """Assign a partition; raise UsageError if it does not fit, VipuBusyError if another job uses it."""
     here = {partition.name: partition for partition in partitions if partition.is_of(request.server)}
-    found = here.get(request.name) if request.name else _only_one(list(here.values()))
-    if found is None:
+    existing = here.get(request.name) if request.name else _only_one(list(here.values()))
+    if existing is None:
         return PartitionAssignment(_new(request, request.name or _free_name(here)), "created")
     only_one = request.name is None
-    if found.ipus < request.ipus:
-        return PartitionAssignment(_recreated(request, found), "recreated", only_one)
+    if existing.ipus < request.ipus:
+        return PartitionAssignment(_recreated(request, existing), "recreated", only_one)
     if request.reset:
-        _check_idle(found, "reset")
-        return PartitionAssignment(replace(found, resets=found.resets + 1), "reset", only_one)
-    return PartitionAssignment(found, "used", only_one)
+        _check_idle(existing, "reset")
+        return PartitionAssignment(replace(existing, resets=existing.resets + 1), "reset", only_one)
+    return PartitionAssignment(existing, "used", only_one)
 
 
 def _only_one(partitions: Sequence[Partition]) -> Partition | None:
     """The partition to use when none is named; those that are removed with their jobs do not count."""
-    kept = [partition for partition in partitions if not partition.removable]
-    if len(kept) > 1:
-        names = ", ".join(sorted(partition.name for partition in kept))
+    permanent = [partition for partition in partitions if not partition.removable]
+    if len(permanent) > 1:
+        names = ", ".join(sorted(partition.name for partition in permanent))
         raise UsageError([f"--vipu-partition is not given, but there are several partitions: {names}; name one"])
-    return kept[0] if kept else None
+    return permanent[0] if permanent else None
 
 
 def _free_name(taken: Container[str]) -> str:
@@ -181,16 +181,16 @@ def _new(request: PartitionRequest, name: str) -> Partition:
     return Partition(name, request.server.address, partition_size(request.ipus), request.allocation, request.remove)
 
 
-def _recreated(request: PartitionRequest, found: Partition) -> Partition:
+def _recreated(request: PartitionRequest, existing: Partition) -> Partition:
     if not request.update:
         raise UsageError(
             [
-                f"--vipu-partition {found.name}: the job needs {request.ipus} IPUs, but the partition has "
-                f"{found.ipus}; add --update-partition yes, which recreates it, or name another one"
+                f"--vipu-partition {existing.name}: the job needs {request.ipus} IPUs, but the partition has "
+                f"{existing.ipus}; add --update-partition yes, which recreates it, or name another one"
             ]
         )
-    _check_idle(found, "recreated")
-    return replace(found, ipus=partition_size(request.ipus), allocation=request.allocation or found.allocation)
+    _check_idle(existing, "recreated")
+    return replace(existing, ipus=partition_size(request.ipus), allocation=request.allocation or existing.allocation)
 
 
 def _check_idle(partition: Partition, what: str) -> None:
@@ -209,9 +209,9 @@ def _source(options: LaunchOptions, environ: Mapping[str, str]) -> str:
 
 def _value(option: Option, options: LaunchOptions, environ: Mapping[str, str], mistakes: list[str]) -> Any:
     """The value of the option, else of the variable, else the default."""
-    given = getattr(options, option.target)
-    if given is not None:
-        return given
+    value = getattr(options, option.target)
+    if value is not None:
+        return value
     name, default = _VARIABLES[option.target]
     try:
         return (option.read or values.text)(environ.get(name) or default) if default else environ.get(name, "")

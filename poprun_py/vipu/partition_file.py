@@ -84,10 +84,10 @@ class PartitionFile:
     def _leave(self, partition: Partition, request: PartitionRequest, me: PartitionUser) -> None:
         with self._locked(request):
             left = []
-            for one in self._read():
-                if _same(one, partition):
-                    one = replace(one, jobs=tuple(job for job in one.jobs if job != me))
-                left.append(one)
+            for entry in self._read():
+                if _same(entry, partition):
+                    entry = replace(entry, jobs=tuple(job for job in entry.jobs if job != me))
+                left.append(entry)
             self._write(_with_running_users(left))
 
     @contextmanager
@@ -154,8 +154,8 @@ def _partition(entry: dict[str, Any]) -> Partition:
 
 def _with_running_users(partitions: list[Partition]) -> list[Partition]:
     """Without users whose launcher is gone, and partitions that should have been removed with them."""
-    alive = [replace(one, jobs=tuple(filter(_is_alive, one.jobs))) for one in partitions]
-    return [one for one in alive if one.jobs or not one.removable]
+    alive = [replace(partition, jobs=tuple(filter(_is_alive, partition.jobs))) for partition in partitions]
+    return [partition for partition in alive if partition.jobs or not partition.removable]
 
 
 def _is_alive(job: PartitionUser) -> bool:
@@ -163,8 +163,8 @@ def _is_alive(job: PartitionUser) -> bool:
 
 
 def _without(partition: Partition, partitions: list[Partition]) -> list[Partition]:
-    return [one for one in partitions if not _same(one, partition)]
+    return [entry for entry in partitions if not _same(entry, partition)]
 
 
-def _same(one: Partition, other: Partition) -> bool:
-    return (one.server, one.name) == (other.server, other.name)
+def _same(partition: Partition, other: Partition) -> bool:
+    return (partition.server, partition.name) == (other.server, other.name)

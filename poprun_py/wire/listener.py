@@ -56,8 +56,8 @@ class Listener:
 
     def close(self) -> None:
         """Stop listening."""
-        for each in (*self._pending, *self._listeners):
-            each.close()
+        for channel in (*self._pending, *self._listeners):
+            channel.close()
 
     def _on_connection(self, listener: socket.socket) -> None:
         try:

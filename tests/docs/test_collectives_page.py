@@ -34,6 +34,6 @@ def test_the_example_of_gcl(counts: tuple[int, ...], method: str) -> None:
         shards = communicator.reduce_scatter(data[first : first + communicator.local_replicas].copy())
         return shards.tolist(), communicator.all_gather(shards).reshape(len(shards), -1).tolist()
 
-    found = on_threads(counts, work, method=method)
-    assert [row for shards, _ in found for row in shards] == [[11, 22], [33, 44]]
-    assert [row for _, gathered in found for row in gathered] == [[11, 22, 33, 44]] * 2
+    results = on_threads(counts, work, method=method)
+    assert [row for shards, _ in results for row in shards] == [[11, 22], [33, 44]]
+    assert [row for _, gathered in results for row in gathered] == [[11, 22, 33, 44]] * 2

@@ -21,7 +21,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROO
 
 def shown() -> list[tuple[str, str, str]]:
     """Command, arguments and output of every example."""
-    found = []
+    examples = []
     for page in PAGES:
         for block in re.findall(r"```\w*\n(.*?)```", page.read_text(), re.DOTALL):
             for example in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -29,8 +29,8 @@ def shown() -> list[tuple[str, str, str]]:
                 name = next((name for name in COMMANDS if line.removeprefix(".venv/bin/").startswith(f"{name} ")), "")
                 arguments = line.partition(name)[2].split("   #")[0] if name else ""
                 if name and output.strip() and not re.search(r"hostio|gpt2|\.onnx|\.py|[>|]", arguments):
-                    found.append((name, arguments, output))
-    return found
+                    examples.append((name, arguments, output))
+    return examples
 
 
 @pytest.mark.parametrize(("name", "arguments", "output"), shown(), ids=lambda text: str(text)[:60])

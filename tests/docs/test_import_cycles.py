@@ -21,17 +21,17 @@ def imported_names(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            yield from (str(given.value) for given in node.args[:1] if isinstance(given, ast.Constant))
+            yield from (str(argument.value) for argument in node.args[:1] if isinstance(argument, ast.Constant))
 
 
 def imports(files: dict[str, str]) -> dict[str, set[str]]:
     """The modules of ``files``, texts by dotted names, that each of them imports."""
-    made: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for module, text in files.items():
         names = set(imported_names(ast.parse(text)))
         owners = {name if name in files else name.rpartition(".")[0] for name in names}
-        made[module] = owners & files.keys() - {module}
-    return made
+        result[module] = owners & files.keys() - {module}
+    return result
 
 
 def cycle(files: dict[str, str]) -> str:

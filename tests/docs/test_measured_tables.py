@@ -43,18 +43,18 @@ def test_tables_are_replaced_and_the_text_around_them_is_kept(tmp_path: Path) ->
     ]
     (tmp_path / "some.json").write_text(json.dumps(rows))
     page = "before\n<!-- rows of some.json -->\nold\n<!-- end of rows -->\nafter\n"
-    made = TABLES["with_tables"](page, tmp_path)
-    assert made.startswith("before\n<!-- rows of some.json -->\n")
-    assert made.endswith("<!-- end of rows -->\nafter\n")
-    assert "old" not in made
+    text = TABLES["with_tables"](page, tmp_path)
+    assert text.startswith("before\n<!-- rows of some.json -->\n")
+    assert text.endswith("<!-- end of rows -->\nafter\n")
+    assert "old" not in text
     for line in (
         "| net | 2 | 3, **1.50** | 3 |",
         "| 1 KiB | 2 us | 3 us (peer) | **1.50** |",
         "| start | 2 ms | 3 ms | **1.50** | 12 |",
         "| end | 2 ms | 3 ms | **1.50** |  |",
     ):
-        assert line in made.splitlines()
-    assert TABLES["with_tables"](made, tmp_path) == made
+        assert line in text.splitlines()
+    assert TABLES["with_tables"](text, tmp_path) == text
 
 
 @pytest.mark.parametrize(

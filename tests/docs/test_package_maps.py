@@ -21,10 +21,10 @@ PACKAGE_FILES = ("__init__.py", "__main__.py", "py.typed")
 def undocumented(package: str) -> list[str]:
     """Modules whose summary is missing, too long, without a full stop, or longer than one line."""
     paths = [path for folder in folders(ROOT / package) for path in (folder, *modules(folder))]
-    found = {path: docstring(path).split("\n") for path in paths}
+    summaries = {path: docstring(path).split("\n") for path in paths}
     return [
         f"{path.relative_to(ROOT)}: {first}"
-        for path, (first, *rest) in found.items()
+        for path, (first, *rest) in summaries.items()
         if not first.endswith(".") or len(first) > LONGEST or (rest and rest[0])
     ]
 
@@ -40,14 +40,14 @@ def test_a_map_has_a_row_for_every_tracked_module(package: str) -> None:
         ["git", "ls-files", f"{package}/*.py"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     ).stdout.split()
     expected = [(str(path.parent), path.name) for path in map(Path, tracked) if (ROOT / path).exists()]
-    found, folder = [], ""
+    listed, folder = [], ""
     for line in page(package).splitlines():
         if heading := re.fullmatch(r"## (.*)/", line):
             folder = heading[1]
-            found.append((folder, "__init__.py"))
+            listed.append((folder, "__init__.py"))
         elif row := re.match(r"\| `([^`/]+\.py)` \| (.+) \|", line):
-            found.append((folder, row[1]))
-    assert sorted(found) == sorted(expected)
+            listed.append((folder, row[1]))
+    assert sorted(listed) == sorted(expected)
 
 
 def test_the_maps_in_the_documentation_are_up_to_date() -> None:

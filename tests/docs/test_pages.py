@@ -60,7 +60,7 @@ def test_a_term_has_one_row_in_the_glossary():
     terms = [term for term, _ in rows if term not in ("term", "---")]
     assert len(terms) > 100
     assert len(set(terms)) == len(terms)
-    single = {re.sub(r" \(.*", "", each) for term in terms for each in term.split(", ")}
+    single = {re.sub(r" \(.*", "", name) for term in terms for name in term.split(", ")}
     required = (
         "host instance replica IPU tile IPU-Machine Pod IPU-Link_domain GW-Link micro-batch gradient_accumulation "
         "stage slot step anchor stash shard fragment feed Streaming_Memory remote_buffer executable step_program "

@@ -116,7 +116,7 @@ def test_every_session_option_has_a_meaning() -> None:
     from docs._ext.session_option_page import meanings, option_classes
 
     classes = option_classes()
-    assert "SessionOptions" in {each.__name__ for each in classes}
-    assert {each.__name__: list(meanings(each)) for each in classes} == {
-        each.__name__: list(vars(each)["defaults"]) for each in classes
+    assert "SessionOptions" in {kind.__name__ for kind in classes}
+    assert {kind.__name__: list(meanings(kind)) for kind in classes} == {
+        kind.__name__: list(vars(kind)["defaults"]) for kind in classes
     }

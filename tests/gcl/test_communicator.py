@@ -24,12 +24,12 @@ SPREADS = {
 
 def groups(replicas: int) -> list[Group]:
     """ALL and NONE; CONSECUTIVE, ORTHOGONAL and neither of them (a stride between) where they exist."""
-    found = {Group.all(replicas), Group.none(replicas)}
+    all_groups = {Group.all(replicas), Group.none(replicas)}
     if replicas % 2 == 0:
-        found |= {Group.consecutive(replicas, replicas // 2), Group.orthogonal(replicas, 2)}
+        all_groups |= {Group.consecutive(replicas, replicas // 2), Group.orthogonal(replicas, 2)}
     if replicas % 8 == 0:
-        found |= {Group(replicas, stride=2, size=replicas // 4)}
-    return sorted(found, key=lambda group: (group.size, group.stride))
+        all_groups |= {Group(replicas, stride=2, size=replicas // 4)}
+    return sorted(all_groups, key=lambda group: (group.size, group.stride))
 
 
 CASES = [(counts, group) for n, spreads in SPREADS.items() for counts in spreads for group in groups(n)]
@@ -85,8 +85,8 @@ def test_views_of_allocated_and_of_private_tensors() -> None:
     """Parts of a larger tensor, as an optimiser that merges gradients has them."""
 
     def work(communicator: Communicator) -> None:
-        whole = communicator.empty(1000)
-        for tensor in (whole, np.zeros_like(whole)):
+        larger = communicator.empty(1000)
+        for tensor in (larger, np.zeros_like(larger)):
             tensor[...] = np.arange(1000) + communicator.global_offset
             part = tensor[:, 100:300]
             communicator.all_reduce(part, out=part)

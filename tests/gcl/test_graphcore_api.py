@@ -34,8 +34,8 @@ def check(communicator: Communicator) -> None:
     mine = np.empty_like(shard)
     assert gcl.reduceScatterToDestinationCrossReplica(communicator, x, mine).tolist() == shards
     assert gcl.allGatherCrossReplica(communicator, shard).reshape(len(x), 6).tolist() == [[*TOTAL[0], 0]] * len(x)
-    whole = np.empty_like(x)
-    assert gcl.allGatherToDestinationCrossReplica(communicator, shard, whole).tolist() == total
+    gathered = np.empty_like(x)
+    assert gcl.allGatherToDestinationCrossReplica(communicator, shard, gathered).tolist() == total
     swapped = gcl.allToAllCrossReplica(communicator, np.ascontiguousarray(x[:, :4].reshape(-1, 2, 2)))
     assert swapped.reshape(-1, 4).tolist() == [[1, 2, 10, 20], [3, 4, 30, 40]][rows]
     assert gcl.broadcastCrossReplica(communicator, x, 1).tolist() == [X[1].tolist()] * len(x)
@@ -61,9 +61,9 @@ def test_a_destination_drops_padding_but_is_never_too_large() -> None:
 def test_lists_are_gathered_into_lists_of_destinations() -> None:
     with gcl.connect(local_replicas=2, segment_bytes=1 << 24) as communicator:
         shards = communicator.reduce_scatter([X, X[:, :3].copy()])
-        whole, part = np.empty_like(X), np.empty((2, 3), np.float32)
-        assert gcl.allGatherToDestinationCrossReplica(communicator, shards, [whole, part])[1] is part
-        assert (whole.tolist(), part.tolist()) == (TOTAL, [row[:3] for row in TOTAL])
+        gathered, part = np.empty_like(X), np.empty((2, 3), np.float32)
+        assert gcl.allGatherToDestinationCrossReplica(communicator, shards, [gathered, part])[1] is part
+        assert (gathered.tolist(), part.tolist()) == (TOTAL, [row[:3] for row in TOTAL])
 
 
 @pytest.mark.parametrize(

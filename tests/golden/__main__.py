@@ -41,16 +41,24 @@ def main() -> int:
     options = parsed()
     names = [name for name in chosen(options.only) if PROGRAMS[name].quick or not options.quick]
     if options.list:
-        print("\n".join([*(f"setting  {one.name}" for one in SETTINGS), *(f"program  {name}" for name in names)]))
+        print(
+            "\n".join(
+                [*(f"setting  {setting.name}" for setting in SETTINGS), *(f"program  {name}" for name in names)]
+            )
+        )
         return 0
     if options.where:
         return where(options.where[0], one_setting(options.where[1]))
     settings = [NATIVE] if options.update else QUICK if options.quick else SETTINGS
-    settings = [one for one in settings if not options.settings or any(each in one.name for each in options.settings)]
+    settings = [
+        setting
+        for setting in settings
+        if not options.settings or any(pattern in setting.name for pattern in options.settings)
+    ]
     if not names or not settings:
         print("same-bits: no program or no setting has this name; --list shows them", file=sys.stderr)
         return 2
-    outcomes = run_all(names, [one for one in settings if not one.obstacle()])
+    outcomes = run_all(names, [setting for setting in settings if not setting.obstacle()])
     golden = golden_digests()
     if options.update:
         return update(golden, outcomes[NATIVE.name])
@@ -75,31 +83,37 @@ def parsed() -> argparse.Namespace:
 
 
 def one_setting(name: str) -> Setting:
-    found = [one for one in SETTINGS if name in one.name]
-    if not found or found[0].obstacle():
-        raise SystemExit(f"same-bits: {name}: {found[0].obstacle() if found else 'no setting; --list shows them'}")
-    return found[0]
+    matches = [setting for setting in SETTINGS if name in setting.name]
+    if not matches or matches[0].obstacle():
+        raise SystemExit(
+            f"same-bits: {name}: {matches[0].obstacle() if matches else 'no setting; --list shows them'}"
+        )
+    return matches[0]
 
 
 def run_all(names: Sequence[str], settings: Sequence[Setting]) -> dict[str, Outcome]:
     """The outcome of each setting; as many processes run at once as there are cores, and each end is reported."""
     begin = time.monotonic()
-    found = {one.name: Outcome({}, {}) for one in settings}
+    outcomes = {target.name: Outcome({}, {}) for target in settings}
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        parts = {pool.submit(run_part, one, part): (one, part) for one in settings for part in parts_of(one, names)}
+        parts = {
+            pool.submit(run_part, target, part): (target, part)
+            for target in settings
+            for part in parts_of(target, names)
+        }
         for number, done in enumerate(as_completed(parts), 1):
             setting, part = parts[done]
-            made, old = done.result(), found[setting.name]
-            found[setting.name] = Outcome({**old.digests, **made.digests}, {**old.errors, **made.errors})
+            outcome, old = done.result(), outcomes[setting.name]
+            outcomes[setting.name] = Outcome({**old.digests, **outcome.digests}, {**old.errors, **outcome.errors})
             share = f"{100 * number // len(parts):3} %  {time.monotonic() - begin:4.0f} s"
             print(f"{share}  {setting.name}: {len(part)} programs, from {part[0]!r}", file=sys.stderr, flush=True)
-    return found
+    return outcomes
 
 
 def update(golden: Mapping[str, Mapping[str, str]], native: Outcome) -> int:
     for name, error in native.errors.items():
         print(f"{name}: {error}", file=sys.stderr)
-    changed = [name for name, found in native.digests.items() if golden.get(name) != found]
+    changed = [name for name, digests in native.digests.items() if golden.get(name) != digests]
     write_digests({**golden, **native.digests})
     print("\n".join([*changed, f"{len(changed)} of {len(native.digests)} programs changed in {DIGESTS}"]))
     return int(bool(native.errors))
@@ -111,9 +125,9 @@ def where(name: str, setting: Setting) -> int:
         raise SystemExit(f"same-bits: {name!r}: no program has this name; --list shows them")
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, str(number)) for number in range(2)]
-        for file, one in zip(files, (NATIVE, Setting(setting.name, setting.variables)), strict=True):
-            for failed, error in run_part(one, [name], {OPS: str(file)}).errors.items():
-                raise SystemExit(f"same-bits: {failed}, {one.name}: {error}")
+        for file, compared in zip(files, (NATIVE, Setting(setting.name, setting.variables)), strict=True):
+            for failed, error in run_part(compared, [name], {OPS: str(file)}).errors.items():
+                raise SystemExit(f"same-bits: {failed}, {compared.name}: {error}")
         print(f"{name}, {setting.name}: {first_difference(*(file.read_text().splitlines() for file in files))}")
     return 0
 

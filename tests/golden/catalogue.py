@@ -25,8 +25,8 @@ DIGESTS = Path(__file__).with_name("digests.json")
 
 def golden_digests() -> dict[str, dict[str, str]]:
     """Read the digests of each program."""
-    found: dict[str, dict[str, str]] = json.loads(DIGESTS.read_text())
-    return found
+    digests: dict[str, dict[str, str]] = json.loads(DIGESTS.read_text())
+    return digests
 
 
 def write_digests(digests: Mapping[str, Mapping[str, str]]) -> None:
@@ -37,5 +37,9 @@ def write_digests(digests: Mapping[str, Mapping[str, str]]) -> None:
 
 def chosen(patterns: Iterable[str]) -> list[str]:
     """The names that match one of the patterns, or contain it; all without patterns."""
-    given = list(patterns)
-    return [name for name in PROGRAMS if not given or any(one in name or fnmatchcase(name, one) for one in given)]
+    wanted = list(patterns)
+    return [
+        name
+        for name in PROGRAMS
+        if not wanted or any(pattern in name or fnmatchcase(name, pattern) for pattern in wanted)
+    ]

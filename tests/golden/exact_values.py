@@ -28,8 +28,8 @@ def integers(name: str, shape: Sequence[int], below: int) -> NDArray[np.int32]:
 
 def numbers(name: str, shape: Sequence[int], power: int = 0) -> NDArray[np.float32]:
     """Multiples of 2**-10 from -1 to 1, times 2**-``power``, which is at most 13."""
-    whole = (_hashed(name, shape) % np.uint64(2048)).astype(np.int32) - 1024
-    return np.ldexp(whole.astype(np.float32), -10 - power)
+    multiples = (_hashed(name, shape) % np.uint64(2048)).astype(np.int32) - 1024
+    return np.ldexp(multiples.astype(np.float32), -10 - power)
 
 
 def weight(name: str, shape: Sequence[int]) -> NDArray[np.float32]:
@@ -54,10 +54,12 @@ def set_tensors(module: Any) -> Any:
 def with_exact_weights(proto: bytes) -> bytes:
     """Return the model with other initializers of floating-point types, except statistics."""
     model = onnx.load_model_from_string(proto)
-    for one in model.graph.initializer:
-        old = numpy_helper.to_array(one)
-        if old.dtype.kind == "f" and one.name.rpartition("/")[2] not in _KEPT:
-            one.CopyFrom(numpy_helper.from_array(weight(one.name, old.shape).astype(old.dtype), one.name))
+    for initializer in model.graph.initializer:
+        old = numpy_helper.to_array(initializer)
+        if old.dtype.kind == "f" and initializer.name.rpartition("/")[2] not in _KEPT:
+            initializer.CopyFrom(
+                numpy_helper.from_array(weight(initializer.name, old.shape).astype(old.dtype), initializer.name)
+            )
     return model.SerializeToString()
 
 

@@ -21,9 +21,9 @@ def record_ops(path: str) -> None:
     def recorded(label: str, step: Callable[[], None], inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         def run() -> None:
             step()
-            found = digest({str(number): one for number, one in enumerate(outputs) if one is not None})
+            line_digest = digest({str(number): array for number, array in enumerate(outputs) if array is not None})
             with open(path, "a") as file:
-                file.write(f"{found} {label}\n")
+                file.write(f"{line_digest} {label}\n")
 
         return run
 
@@ -33,23 +33,23 @@ def record_ops(path: str) -> None:
 
 
 def _watching(make: Callable[..., None]) -> Any:
-    def made(self: Any, *arguments: Any, **named: Any) -> None:
+    def watching(self: Any, *arguments: Any, **named: Any) -> None:
         make(self, *arguments, **named | {"watch": True})
 
-    return made
+    return watching
 
 
-def first_difference(one: Sequence[str], other: Sequence[str]) -> str:
+def first_difference(lines: Sequence[str], other: Sequence[str]) -> str:
     """Describe the first op whose results differ; ops of pipelines may be in another order in the other file.
 
     The ops of each label are compared in their order.
     """
     theirs: dict[str, list[str]] = {}
     for line in other:
-        found, label = line.split(" ", 1)
-        theirs.setdefault(label, []).append(found)
-    for number, line in enumerate(one):
-        found, label = line.split(" ", 1)
-        if not theirs.get(label) or theirs[label].pop(0) != found:
+        line_digest, label = line.split(" ", 1)
+        theirs.setdefault(label, []).append(line_digest)
+    for number, line in enumerate(lines):
+        line_digest, label = line.split(" ", 1)
+        if not theirs.get(label) or theirs[label].pop(0) != line_digest:
             return f"{number} results are equal, then {label}"
-    return f"the results of all {len(one)} ops are equal"
+    return f"the results of all {len(lines)} ops are equal"

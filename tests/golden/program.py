@@ -35,10 +35,10 @@ class Program:
 
 def digests(**values: Any) -> dict[str, str]:
     """The digests of arrays, lists of numbers, and models; numbers must be finite, or bits would say little."""
-    found = {}
+    values_by_name = {}
     for name, value in values.items():
         if isinstance(value, list | np.ndarray):
             value = {"": np.asarray(value)}
             assert np.isfinite(value[""].astype(np.float64)).all(), f"{name}: {value['']}"
-        found[name] = digest(value)
-    return found
+        values_by_name[name] = digest(value)
+    return values_by_name

@@ -23,16 +23,20 @@ def table(
     golden: Mapping[str, Mapping[str, str]],
 ) -> tuple[str, bool]:
     """Return the table, with a column for each setting, and whether nothing differs or fails."""
-    rows = {name: [_cell(name, one, outcomes, golden) for one in settings] for name in names}
+    rows = {name: [_cell(name, setting, outcomes, golden) for setting in settings] for name in names}
     wide = max(map(len, names))
     width = max(3, 1 + max(len(cell) for row in rows.values() for cell in row))
     lines = [f"{'':{wide}}" + "".join(f"{number:>{width}}" for number in range(1, len(settings) + 1))]
     lines += [f"{name:{wide}}" + "".join(f"{cell:>{width}}" for cell in row) for name, row in rows.items()]
     lines.append("")
-    for number, one in enumerate(settings):
+    for number, setting in enumerate(settings):
         cells = [row[number] for row in rows.values()]
-        lines.append(f"{number + 1:3}  {one.name:32}  {_summary(one, cells)}")
-    errors = {f"{name}, {one}: {error}" for one, each in outcomes.items() for name, error in each.errors.items()}
+        lines.append(f"{number + 1:3}  {setting.name:32}  {_summary(setting, cells)}")
+    errors = {
+        f"{name}, {setting}: {error}"
+        for setting, outcome in outcomes.items()
+        for name, error in outcome.errors.items()
+    }
     lines += [_LEGEND, *sorted(errors)]
     return "\n".join(lines), not any(_is_bad(cell) for row in rows.values() for cell in row)
 
@@ -49,9 +53,9 @@ def _cell(
         return "!"
     if name not in outcome.digests:
         return "."
-    found, native = outcome.digests[name], outcomes.get(NATIVE.name, Outcome()).digests.get(name, {})
-    different = [what for what in sorted(found) if found[what] != expected.get(what)]
-    return "".join(what[0] if found[what] == native.get(what) else what[0].upper() for what in different) or "="
+    digests, native = outcome.digests[name], outcomes.get(NATIVE.name, Outcome()).digests.get(name, {})
+    different = [what for what in sorted(digests) if digests[what] != expected.get(what)]
+    return "".join(what[0] if digests[what] == native.get(what) else what[0].upper() for what in different) or "="
 
 
 def _is_bad(cell: str) -> bool:

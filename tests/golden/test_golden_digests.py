@@ -17,7 +17,9 @@ ADVICE = (
 )
 
 
-NAMES = [pytest.param(name, marks=[pytest.mark.torch] * ("torch" in one.needs)) for name, one in PROGRAMS.items()]
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.torch] * ("torch" in program.needs)) for name, program in PROGRAMS.items()
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

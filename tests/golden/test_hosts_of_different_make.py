@@ -10,8 +10,10 @@ from tests.golden.settings import KERNELS
 from tests.helpers.network_namespaces import hosts, needs_hosts
 from tests.poprun_py.helpers.several_hosts import Job
 
-NARROW, WIDE = (next(one for one in KERNELS if name in one.name) for name in ("x86-64-v3", "skylake-avx512"))
-NAMES = [name for name, one in PROGRAMS.items() if one.spread and not one.missing]
+NARROW, WIDE = (
+    next(setting for setting in KERNELS if name in setting.name) for name in ("x86-64-v3", "skylake-avx512")
+)
+NAMES = [name for name, program in PROGRAMS.items() if program.spread and not program.missing]
 #: Runs a command with the variables of the host: those of the first host before the first comma of three words.
 ON_ITS_HOST = 'test "$(hostname)" = "$1" && export $2 || export $3; shift 3; exec "$@"'
 
@@ -36,9 +38,9 @@ def test_hosts_with_and_without_avx_512_train_the_weights_of_one_host(instances,
         finally:
             job.end()
     assert code == 0, err
-    found = [json.loads(line[line.index("{") :]) for line in out.splitlines() if '{"program"' in line]
+    results = [json.loads(line[line.index("{") :]) for line in out.splitlines() if '{"program"' in line]
     golden = golden_digests()
-    assert len(found) == instances * len(NAMES)
-    for one in found:
-        assert one.get("digests") == golden[one["program"]], one
+    assert len(results) == instances * len(NAMES)
+    for result in results:
+        assert result.get("digests") == golden[result["program"]], result
     assert len(list(cache.iterdir())) >= 2 * len(NAMES)  # none of them was compiled for the other host

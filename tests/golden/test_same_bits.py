@@ -32,7 +32,10 @@ def test_kernels_for_avx2_give_the_digests_that_any_processor_gives():
 def test_names_that_nothing_has_are_refused_and_all_are_listed():
     assert same_bits("--only", "no such program").returncode == 2
     listed = same_bits("--list").stdout.splitlines()
-    assert listed == [*(f"setting  {one.name}" for one in SETTINGS), *(f"program  {name}" for name in PROGRAMS)]
+    assert listed == [
+        *(f"setting  {setting.name}" for setting in SETTINGS),
+        *(f"program  {name}" for name in PROGRAMS),
+    ]
 
 
 def test_a_table_shows_what_differs_what_fails_and_what_cannot_run():
@@ -49,7 +52,7 @@ def test_a_table_shows_what_differs_what_fails_and_what_cannot_run():
     assert not is_same
     for said in ("2 are the same", "2 of 2 differ", "1 of 1 differ", "has no alien_instructions", "ValueError: no"):
         assert said in text
-    changed = {one.name: outcomes[KERNELS[0].name] for one in (NATIVE, KERNELS[0])}
+    changed = {setting.name: outcomes[KERNELS[0].name] for setting in (NATIVE, KERNELS[0])}
     assert tables.table([MLP], [NATIVE, KERNELS[0]], changed, GOLDEN)[0].splitlines()[1].split()[2:] == ["w", "w"]
     assert tables.table([MLP, SPREAD], [NATIVE, alien], {NATIVE.name: Outcome(GOLDEN, {})}, GOLDEN)[1]
 
@@ -66,7 +69,8 @@ def test_a_table_shows_what_differs_what_fails_and_what_cannot_run():
 )
 def test_every_instance_must_give_the_digests_and_end_without_an_error(digests, code, error, monkeypatch):
     lines = [
-        f"[{instance}] " + json.dumps({"program": SPREAD, "digests": one}) for instance, one in enumerate(digests)
+        f"[{instance}] " + json.dumps({"program": SPREAD, "digests": digest})
+        for instance, digest in enumerate(digests)
     ]
     ended = subprocess.CompletedProcess([], code, "\n".join(lines), "killed")
     monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: ended)
@@ -83,10 +87,12 @@ def test_settings_do_not_inherit_from_each_other(monkeypatch):
 
 
 def test_the_first_op_that_differs_is_named():
-    one, other = (
+    first, other = (
         ["1 Op MatMul (y)", "2 Op Exp (z)", "3 Op Sum (s)"],
         ["1 Op MatMul (y)", "7 Op Exp (z)", "8 Op Sum (s)"],
     )
-    assert first_difference(one, other) == "1 results are equal, then Op Exp (z)"
-    assert first_difference(one, one[::-1]) == "the results of all 3 ops are equal"
-    assert first_difference([*one, "4 Op Exp (z)"], [*one, "5 Op Exp (z)"]) == "3 results are equal, then Op Exp (z)"
+    assert first_difference(first, other) == "1 results are equal, then Op Exp (z)"
+    assert first_difference(first, first[::-1]) == "the results of all 3 ops are equal"
+    assert (
+        first_difference([*first, "4 Op Exp (z)"], [*first, "5 Op Exp (z)"]) == "3 results are equal, then Op Exp (z)"
+    )

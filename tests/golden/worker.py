@@ -21,11 +21,11 @@ def main() -> None:
         record_ops(os.environ[OPS])
     for name in sys.argv[1:]:
         try:
-            found = {"program": name, "digests": dict(PROGRAMS[name].run())}
+            result = {"program": name, "digests": dict(PROGRAMS[name].run())}
         except Exception as error:  # the failure of a program is a result
             traceback.print_exc()
-            found = {"program": name, "error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(found), flush=True)
+            result = {"program": name, "error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def run_job(
             process.terminate()
             raise AssertionError(f"not over after {timeout:g} s\n{_said(folder)}") from None
         finally:
-            left = files.found()  # what MPI leaves in /dev/shm when instances are killed
+            left = files.new_files()  # what MPI leaves in /dev/shm when instances are killed
             while _signal_instances(folder, signal.SIGKILL):
                 time.sleep(0.02)
             left += files.abandoned()  # also of those that no process holds
@@ -201,13 +201,13 @@ def _instances(folder: Path) -> list[int]:
 
 def _signal_instances(folder: Path, number: int) -> bool:
     """Signal every remaining instance, whatever the launcher did; return whether there was one."""
-    found = False
+    any_left = False
     for pid in _instances(folder):
         with suppress(OSError):
             if os.path.samefile(f"/proc/{pid}/cwd", folder):  # a zombie has none
                 os.kill(pid, number)
-                found = True
-    return found
+                any_left = True
+    return any_left
 
 
 def _said(folder: Path) -> str:

@@ -34,7 +34,7 @@ def _text(value: Any) -> str:
     if isinstance(name, str):
         return name
     if isinstance(value, Mapping):
-        return " ".join(f"{_text(name)}={_text(one)}" for name, one in value.items())
+        return " ".join(f"{_text(name)}={_text(entry)}" for name, entry in value.items())
     if isinstance(value, set | frozenset):
         return " ".join(sorted(map(_text, value)))
     if isinstance(value, list | tuple):
@@ -51,14 +51,14 @@ def _dataclass_text(value: Any) -> str:
     """Its class, and the fields whose values are not the default."""
     said = {}
     for field in dataclasses.fields(value):
-        one = getattr(value, field.name)
+        content = getattr(value, field.name)
         default = field.default_factory() if callable(field.default_factory) else field.default
-        if field.repr and not (type(one) is type(default) and _text(one) == _text(default)):
-            said[field.name] = one
+        if field.repr and not (type(content) is type(default) and _text(content) == _text(default)):
+            said[field.name] = content
     return f"{type(value).__name__} {_text(said)}".strip()
 
 
 def _shortened(text: str) -> str:
     """The start of a text; repeated parts are written once, with their count."""
-    text = re.sub(r"(.)\1{29,}", lambda found: f"{found[1]}*{len(found[0])}", text)
+    text = re.sub(r"(.)\1{29,}", lambda match: f"{match[1]}*{len(match[0])}", text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3].rstrip()}..."

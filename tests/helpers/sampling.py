@@ -22,9 +22,9 @@ def sampled_product(axes: Mapping[str, Sequence[Any]], *, strength: int = 2) -> 
     while most := max(map(len, missing.values()), default=0):
         best = max((case for case in missing if len(missing[case]) == most), key=lambda case: -_spread(case, chosen))
         chosen.add(best)
-        found = set(missing[best])
+        covered = set(missing[best])
         for combined in missing.values():
-            combined -= found
+            combined -= covered
     return [_parameter(axes, case, chosen) for case in cases]
 
 

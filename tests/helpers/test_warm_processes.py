@@ -94,10 +94,10 @@ sys.exit(int(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("whole", [{}, {"WARM_WHOLE_END": "1"}], ids=["short", "whole"])
+@pytest.mark.parametrize("ending", [{}, {"WARM_WHOLE_END": "1"}], ids=["short", "whole"])
 @pytest.mark.parametrize("code", [0, 7])
-def test_the_end_of_a_process_is_that_of_its_own_program(code: int, whole: dict[str, str]) -> None:
-    environ = os.environ | whole
+def test_the_end_of_a_process_is_that_of_its_own_program(code: int, ending: dict[str, str]) -> None:
+    environ = os.environ | ending
     alone, warm = (
         subprocess.run(
             [*python, "-c", _LAST_WORDS, str(code)], capture_output=True, check=False, timeout=60, env=environ

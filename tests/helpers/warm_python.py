@@ -148,8 +148,8 @@ def _become(
     os.environ.update(environ)
     os.chdir(folder)
     os.sched_setaffinity(0, processors)
-    for one in ignored:
-        signal.signal(one, signal.SIG_IGN)
+    for ignored_signal in ignored:
+        signal.signal(ignored_signal, signal.SIG_IGN)
     random.seed()
     unbuffered = argv[0] == "-u"
     _open_streams(unbuffered or bool(environ.get("PYTHONUNBUFFERED")))

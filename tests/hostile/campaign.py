@@ -37,9 +37,9 @@ class Turn:
 
 def quick_turns(kinds: Sequence[Kind]) -> list[Turn]:
     """A quick run of all ``kinds``: each gets its share, in turns that are about equally long."""
-    whole, turns = sum(kind.share for kind in kinds), list[Turn]()
+    shares, turns = sum(kind.share for kind in kinds), list[Turn]()
     for kind in kinds:
-        seconds = _QUICK * kind.share / whole
+        seconds = _QUICK * kind.share / shares
         count = math.ceil(seconds / _LONGEST)
         turns += [Turn(kind, number, seconds / count) for number in range(1, count + 1)]
     return turns

@@ -38,16 +38,16 @@ class Kind:
     def load(self) -> Callable[..., AbstractContextManager[Trial]]:
         """Import the modules of the trials, for processes that are forked afterwards."""
         module, _, name = self.source.partition(":")
-        found: Callable[..., AbstractContextManager[Trial]] = getattr(import_module(f"tests.hostile.{module}"), name)
-        return found
+        trial: Callable[..., AbstractContextManager[Trial]] = getattr(import_module(f"tests.hostile.{module}"), name)
+        return trial
 
     def opened(self) -> AbstractContextManager[Trial]:
         """The trial, once the set-up that all trials share is complete; raise Unavailable if that fails."""
         function = self.load()
-        made: Callable[[], AbstractContextManager[Trial]] = (
+        trial: Callable[[], AbstractContextManager[Trial]] = (
             partial(function, self.argument) if self.argument else function
         )
-        return made()
+        return trial()
 
     def dice(self, seed: int) -> random.Random:
         """The random numbers of one trial."""

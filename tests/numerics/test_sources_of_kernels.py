@@ -68,7 +68,7 @@ REVIEWED = {
         ipu_emu/hostio/data/sample_order.py: np.random, 2 times
         ipu_emu/hostio/step_runner.py: np.random""",
     "text on a terminal": """
-        ipu_emu/ops/control/print_style.py: 10.0 ** (-(self.digits - 1))""",
+        ipu_emu/ops/control/abort_and_print.py: 10.0 ** (-(self.digits - 1))""",
 }
 
 

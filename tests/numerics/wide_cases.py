@@ -75,10 +75,20 @@ def gathered(builder: Any, ids: list[str]) -> str:
     return str(builder.aiOnnx.gather([ids[0], places]))
 
 
+def of_zeros(method: str) -> Build:
+    """A reduction of rows of 0.0 and -0.0."""
+
+    def build(builder: Any, ids: list[str]) -> str:
+        zero = builder.aiOnnx.constant(np.zeros((), builder.getTensorDtypeString(ids[0])))
+        return str(getattr(builder.aiOnnx, method)([builder.aiOnnx.mul([ids[0], zero])], [1]))
+
+    return build
+
+
 def as_double(build: Build) -> Build:
     def in_double(builder: Any, ids: list[str]) -> str:
-        made = build(builder, [builder.aiOnnx.cast([id], "DOUBLE") for id in ids])
-        return str(builder.aiOnnx.cast([made], "FLOAT"))
+        result = build(builder, [builder.aiOnnx.cast([id], "DOUBLE") for id in ids])
+        return str(builder.aiOnnx.cast([result], "FLOAT"))
 
     return in_double
 
@@ -89,6 +99,7 @@ WIDE = [
     elementwise("log", positive=True),
     wide("pow", [(7, 61), (7, 61)], onnx_op("pow"), positive=True),
     *(case for method in ("reducesum", "reducemean", "reducel2", "reducelogsumexp") for case in reductions(method)),
+    *(wide(f"{method} of zeros", [(90, 16)], of_zeros(method)) for method in ("reducemax", "reducemin")),
     wide("reduceprod", [(5, 37)], onnx_op("reduceprod", [1]), positive=True, span=0.6),
     wide("reducesum of DOUBLE", [(5, 37, 19)], as_double(onnx_op("reducesum", [0, 2]))),
     wide("sum to", [(7, 61), (61,)], onnx_op("mul")),

@@ -28,18 +28,19 @@ def test_instances_with_different_numbers_of_replicas_join(tmp_path: Path) -> No
 def test_collectives_inside_execute_on_instances_span_only_those(tmp_path: Path) -> None:
     program = PROGRAMS / "popdist_py/execute_on_instances.py"
     ended = run_job(program, tmp_path, counts=(1, 1, 1, 1)).succeeded()
-    zero, one, two, three = (json.loads(text) for text in ended.out)
+    first, second, third, fourth = (json.loads(text) for text in ended.out)
     everyone = [0, 1, 2, 3]
-    assert zero == [[100, 102], None, None, None, None, everyone]
-    assert two == [[100, 102], None, None, None, [7], everyone]
-    assert one[1] == [[1, 3], None, [2, 6]]
-    assert three[1] == [[1, 3], [8], [2, 6]]
-    assert one[2] is None
-    assert three[2] == "instances [0] do not take part here; choose from instances [1, 3]"
+    assert first == [[100, 102], None, None, None, None, everyone]
+    assert third == [[100, 102], None, None, None, [7], everyone]
+    assert second[1] == [[1, 3], None, [2, 6]]
+    assert fourth[1] == [[1, 3], [8], [2, 6]]
+    assert second[2] is None
+    assert fourth[2] == "instances [0] do not take part here; choose from instances [1, 3]"
     assert (
-        "this one called allReduce(max) with float64 [], instance 1 called allReduce(min) with float64 []" in three[3]
+        "this one called allReduce(max) with float64 [], instance 1 called allReduce(min) with float64 []"
+        in fourth[3]
     )
-    assert one[4:] == three[4:] == [None, everyone]
+    assert second[4:] == fourth[4:] == [None, everyone]
 
 
 def test_after_an_error_of_the_function_instances_can_communicate(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return [json.loads(text) for text in ended.out]
 
 
-def one(said: list[dict[str, Any]], what: str) -> Any:
+def common(said: list[dict[str, Any]], what: str) -> Any:
     """The output that all instances have in common."""
     assert all(words[what] == said[0][what] for words in said), [words[what] for words in said]
     return said[0][what]
@@ -42,51 +42,51 @@ def test_arrays_are_combined_in_instance_order(said: list[dict[str, Any]], op: s
     expected = np.random.default_rng(0).standard_normal(7).astype(np.float32)
     for instance in range(1, len(said)):
         expected = combine(expected, np.random.default_rng(instance).standard_normal(7).astype(np.float32))
-    found = array(one(said, "float32")[op])
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, expected)
+    combined = array(common(said, "float32")[op])
+    assert combined.dtype == np.float32
+    np.testing.assert_array_equal(combined, expected)
 
 
 def test_the_mean_is_the_sum_divided(said: list[dict[str, Any]]) -> None:
-    float32 = one(said, "float32")
+    float32 = common(said, "float32")
     np.testing.assert_array_equal(array(float32["mean"]), array(float32["sum"]) / np.float32(len(said)))
 
 
 def test_half_is_summed_in_float32_and_rounded_once(said: list[dict[str, Any]]) -> None:
-    dtype, _, values = one(said, "float16")
+    dtype, _, values = common(said, "float16")
     ones = len(said) - 1
     assert (dtype, values) == ("<f2", [float(np.float16(2048 + ones)), 1.0 + ones])
 
 
 def test_integers_remain_integers_except_in_the_mean(said: list[dict[str, Any]]) -> None:
     n = len(said)
-    assert one(said, "int sum") == ["<i4", [2, 3], (TENSOR * (n * (n + 1) // 2)).ravel().tolist()]
-    assert one(said, "int mean") == ["<f8", [2, 3], (TENSOR * (n + 1) / 2).ravel().tolist()]
+    assert common(said, "int sum") == ["<i4", [2, 3], (TENSOR * (n * (n + 1) // 2)).ravel().tolist()]
+    assert common(said, "int mean") == ["<f8", [2, 3], (TENSOR * (n + 1) / 2).ravel().tolist()]
 
 
 def test_numbers_give_numbers(said: list[dict[str, Any]]) -> None:
-    assert one(said, "number") == ["<f8", [], [sum(instance + 0.5 for instance in range(len(said)))]]
-    assert one(said, "gathered number")[1:] == [[len(said)], list(range(len(said)))]
+    assert common(said, "number") == ["<f8", [], [sum(instance + 0.5 for instance in range(len(said)))]]
+    assert common(said, "gathered number")[1:] == [[len(said)], list(range(len(said)))]
 
 
 def test_gathering_stacks_in_instance_order(said: list[dict[str, Any]]) -> None:
     expected = np.stack([TENSOR * (instance + 1) for instance in range(len(said))])
-    np.testing.assert_array_equal(array(one(said, "gathered")), expected)
-    np.testing.assert_array_equal(array(one(said, "transposed")), expected.transpose(0, 2, 1))
+    np.testing.assert_array_equal(array(common(said, "gathered")), expected)
+    np.testing.assert_array_equal(array(common(said, "transposed")), expected.transpose(0, 2, 1))
 
 
 def test_empty_arrays_keep_their_shape(said: list[dict[str, Any]]) -> None:
-    assert one(said, "empty") == ["<f4", [len(said), 0, 3], []]
-    assert one(said, "empty sum") == ["<f2", [2, 0], []]
+    assert common(said, "empty") == ["<f4", [len(said), 0, 3], []]
+    assert common(said, "empty sum") == ["<f2", [2, 0], []]
 
 
 def test_broadcasting_arrays_and_plain_data(said: list[dict[str, Any]]) -> None:
-    np.testing.assert_array_equal(array(one(said, "array of 0")), TENSOR)
-    np.testing.assert_array_equal(array(one(said, "array of last")), TENSOR * len(said))
-    assert one(said, "scalar") == ["<f2", [], [0.0]]
-    assert one(said, "plain") == {"epoch": 0, "3": [None, True, 2.5, "ü"], "bytes?": []}
-    assert one(said, "nothing") is None
-    assert one(said, "large") == (1 << 20) * ((1 << 20) - 1) // 2
+    np.testing.assert_array_equal(array(common(said, "array of 0")), TENSOR)
+    np.testing.assert_array_equal(array(common(said, "array of last")), TENSOR * len(said))
+    assert common(said, "scalar") == ["<f2", [], [0.0]]
+    assert common(said, "plain") == {"epoch": 0, "3": [None, True, 2.5, "ü"], "bytes?": []}
+    assert common(said, "nothing") is None
+    assert common(said, "large") == (1 << 20) * ((1 << 20) - 1) // 2
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_calls_that_differ_are_an_error_everywhere(
 
 
 def test_a_value_that_cannot_be_exchanged_is_an_error(said: list[dict[str, Any]]) -> None:
-    assert "BackendError" in one(said, "object")
-    assert "dtype object" in one(said, "object")
-    assert "BackendError" in one(said, "text")
-    assert one(said, "unknown operator").startswith("BackendError: unknown operator 'median'; use one of add, max")
-    assert one(said, "unknown root").startswith(f"BackendError: root {len(said)} is not an instance; use 0 to")
+    assert "BackendError" in common(said, "object")
+    assert "dtype object" in common(said, "object")
+    assert "BackendError" in common(said, "text")
+    assert common(said, "unknown operator").startswith("BackendError: unknown operator 'median'; use one of add, max")
+    assert common(said, "unknown root").startswith(f"BackendError: root {len(said)} is not an instance; use 0 to")
 
 
 def test_an_error_leaves_the_instances_in_step(said: list[dict[str, Any]]) -> None:
-    assert one(said, "after all that") == list(range(len(said)))
+    assert common(said, "after all that") == list(range(len(said)))

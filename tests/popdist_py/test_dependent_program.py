@@ -17,14 +17,14 @@ SLOW = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep
 
 
 def processes_with(tag: str) -> list[int]:
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if tag.encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
+                pids.append(int(folder.name))
         except OSError:  # of another user, or ended
             continue
-    return found
+    return pids
 
 
 def wait_until(condition, seconds: float) -> bool:

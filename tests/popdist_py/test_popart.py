@@ -49,11 +49,11 @@ def test_session_options_without_a_launcher() -> None:
 @pytest.fixture
 def acquired(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The requests to the device manager: (IPUs, connection type)."""
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     class DeviceManager:
         def acquireAvailableDevice(self, numIpus: int, *, connectionType: str) -> str:
-            asked.append((numIpus, connectionType))
+            requests.append((numIpus, connectionType))
             return f"device with {numIpus} IPUs"
 
         def createOfflineIPUDevice(self, options: dict[str, int]) -> str:
@@ -65,7 +65,7 @@ def acquired(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         DeviceConnectionType=SimpleNamespace(OnDemand="on demand", Always="always"),
     )
     monkeypatch.setitem(sys.modules, "ipu_emu.popart", popart)
-    return asked
+    return requests
 
 
 def test_a_device_has_the_ipus_of_the_local_replicas(become: Become, acquired: list[Any]) -> None:

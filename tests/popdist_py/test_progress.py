@@ -40,20 +40,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_samples_reported_in_between_are_added_up(ends, clock):
-    one = reporter(ends[1])
+    sender = reporter(ends[1])
     for step in range(100):
-        one.report(step, 10, 0.5)
+        sender.report(step, 10, 0.5)
     assert ends[0].recv(100) == b"progress 0 10 0.5"
     clock[0] = 0.11
-    one.report(None, 1, None)
+    sender.report(None, 1, None)
     assert ends[0].recv(100) == b"progress 99 1001 0.5"
 
 
 def test_many_steps_send_few_messages_and_wait_for_none(ends, clock):
-    one = reporter(ends[1])
+    sender = reporter(ends[1])
     for step in range(5000):
         clock[0] = step / 10000
-        one.report(step, 1, None)
+        sender.report(step, 1, None)
     ends[0].setblocking(False)
     for _ in range(5):
         ends[0].recv(100)
@@ -62,14 +62,14 @@ def test_many_steps_send_few_messages_and_wait_for_none(ends, clock):
 
 
 def test_a_reader_that_does_not_read_or_has_ended_blocks_nothing(ends):
-    one = reporter(ends[1])
+    sender = reporter(ends[1])
     for _ in range(5000):
-        one._next = 0.0
-        one.report(1, 1, 1.0)
+        sender._next = 0.0
+        sender.report(1, 1, 1.0)
     ends[0].close()
     for _ in range(10):
-        one._next = 0.0
-        one.report(1, 1, 1.0)
+        sender._next = 0.0
+        sender.report(1, 1, 1.0)
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "1", "-1:5", "99999:1", "1:1", "a:b"])
@@ -81,8 +81,8 @@ def test_a_descriptor_that_is_not_the_socket_is_not_used(text):
 
 def test_a_descriptor_that_means_something_else_by_now_is_not_written_to(ends, tmp_path):
     with (tmp_path / "file").open("wb") as stream:
-        one = Reporter(SupervisorSocket({REPORT_SOCKET: f"{stream.fileno()}:{os.fstat(ends[1].fileno()).st_ino}"}))
-        one.report(1, 1, 1.0)
+        sender = Reporter(SupervisorSocket({REPORT_SOCKET: f"{stream.fileno()}:{os.fstat(ends[1].fileno()).st_ino}"}))
+        sender.report(1, 1, 1.0)
     assert (tmp_path / "file").read_bytes() == b""
 
 

@@ -77,16 +77,16 @@ class Launch:
 
     def read_until(self, pattern: str, count: int, *, timeout: float = 60) -> list[re.Match[str]]:
         """Read stdout until ``count`` lines match ``pattern``; their matches."""
-        found: list[re.Match[str]] = []
+        matches: list[re.Match[str]] = []
         assert self.process.stdout
         end = time.monotonic() + timeout
-        while len(found) < count:
+        while len(matches) < count:
             line = self.process.stdout.readline().decode()
             assert line, f"the output ended; stderr: {self.process.communicate()[1].decode()}"
             assert time.monotonic() < end
             if match := re.search(pattern, line):
-                found.append(match)
-        return found
+                matches.append(match)
+        return matches
 
     def assert_nothing_left(self) -> None:
         """Every process of the job ends by itself: within 2 s, plus an allowance for a busy machine."""
@@ -130,5 +130,5 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
         return launches[-1]
 
     yield start
-    for one in launches:
-        one.kill_rest()
+    for job in launches:
+        job.kill_rest()

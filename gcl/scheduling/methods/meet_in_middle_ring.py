@@ -99,10 +99,10 @@ def _gather_block(track: RingTrack, block: FragmentPart) -> Iterator[Step]:
     yield Copy(clockwise.shard_in, clockwise.gathered(0))
     for t in range(half):
         redundant = t >= useful
-        place = anticlockwise.received if redundant else anticlockwise.gathered(-t - 1)
+        target = anticlockwise.received if redundant else anticlockwise.gathered(-t - 1)
         yield Exchange(
             (
                 clockwise.send(clockwise.gathered(-t), clockwise.gathered(-t - 1), offset=-t),
-                anticlockwise.send(anticlockwise.gathered(-t), place, offset=-t, redundant=redundant),
+                anticlockwise.send(anticlockwise.gathered(-t), target, offset=-t, redundant=redundant),
             )
         )

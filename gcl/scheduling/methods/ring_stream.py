@@ -115,7 +115,7 @@ class RingStream:
     def owners(self, offset: int) -> tuple[int, ...]:
         """Per replica, the group index at the position ``offset`` ahead of it."""
         step = self.direction * offset
-        return tuple(self.order[(place + step) % self.length] for place in self._positions)
+        return tuple(self.order[(position + step) % self.length] for position in self._positions)
 
     @cached_property
     def _to(self) -> tuple[int, ...]:
@@ -125,8 +125,8 @@ class RingStream:
 
     @cached_property
     def _positions(self) -> list[int]:
-        places = {index: place for place, index in enumerate(self.order)}
-        return [places[self.group.index(replica)] for replica in range(self.group.replicas)]
+        positions = {index: position for position, index in enumerate(self.order)}
+        return [positions[self.group.index(replica)] for replica in range(self.group.replicas)]
 
     @cached_property
     def _zeros(self) -> tuple[int, ...]:

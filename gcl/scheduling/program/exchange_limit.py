@@ -43,6 +43,6 @@ def _part(copy: CrossReplicaCopy, part: int, parts: int) -> CrossReplicaCopy:
     return replace(copy, source=_piece(copy.source, part, parts), target=_piece(copy.target, part, parts))
 
 
-def _piece(whole: Slice, part: int, parts: int) -> Slice:
-    size = whole.elements
-    return replace(whole, low=whole.low + size * part // parts, high=whole.low + size * (part + 1) // parts)
+def _piece(fragment: Slice, part: int, parts: int) -> Slice:
+    size = fragment.elements
+    return replace(fragment, low=fragment.low + size * part // parts, high=fragment.low + size * (part + 1) // parts)

@@ -94,11 +94,11 @@ def _copy(layer: _Layer, hop: int, number: int, taken: dict[int, int], replicas:
             packet.slot = taken.get(receiver, 0)
             taken[receiver] = packet.slot + 1
             new[receiver] = packet.slot
-    whole = layer.copy
-    source = whole.source if layer.first else _stopover(whole.source, hop, old)
-    target = whole.target if layer.last else _stopover(whole.source, hop + 1, new)
-    name = whole.stream if layer.first and layer.last else f"{whole.stream} hop {hop + 1}.{number + 1}"
-    return replace(whole, source=source, target=target, to=tuple(to), carries=tuple(carries), stream=name)
+    copy = layer.copy
+    source = copy.source if layer.first else _stopover(copy.source, hop, old)
+    target = copy.target if layer.last else _stopover(copy.source, hop + 1, new)
+    name = copy.stream if layer.first and layer.last else f"{copy.stream} hop {hop + 1}.{number + 1}"
+    return replace(copy, source=source, target=target, to=tuple(to), carries=tuple(carries), stream=name)
 
 
 def _stopover(like: Slice, hop: int, slots: list[int]) -> Slice:

@@ -54,9 +54,9 @@ class InterpreterState:
 
     def __init__(self, program: StepProgram, replica: int, tensor: np.ndarray, out: np.ndarray | None = None) -> None:
         self._replica, self._width = replica, program.width
-        given = {INPUT: tensor} if out is None else {INPUT: tensor, OUTPUT: out}
-        rest = [name for name in program.buffers if name not in given]
-        self.buffers = given | {name: np.zeros(program.fragments(name) * self._width, tensor.dtype) for name in rest}
+        known = {INPUT: tensor} if out is None else {INPUT: tensor, OUTPUT: out}
+        rest = [name for name in program.buffers if name not in known]
+        self.buffers = known | {name: np.zeros(program.fragments(name) * self._width, tensor.dtype) for name in rest}
 
     def view(self, part: Slice) -> np.ndarray:
         """The elements of ``part`` on this replica."""

@@ -175,7 +175,7 @@ class HostGroup:
         request = Request(Collective.REDUCE_SCATTER, op, dtype, sum(sizes), detail=f"parts of {sizes}")
 
         def work(pieces: Pieces) -> None:
-            made = recipe(op, (1,) * self.ranks, dtype, dtype, self.ranks)
+            reduction = recipe(op, (1,) * self.ranks, dtype, dtype, self.ranks)
             step = max(1, _CHUNK // dtype.itemsize)
             room = np.empty((self.ranks, min(step, out.size)), dtype)
             rows = list(room)
@@ -184,7 +184,7 @@ class HostGroup:
                 for rank, row in enumerate(rows):
                     self._nodes[rank] = pieces.near(rank, self.rank, row[:n].view(_BYTE), low * dtype.itemsize)
                 self._outs[0] = out[low:].__array_interface__["data"][0]
-                reduce_range(made, self._nodes, self._outs, 1, 0, n, self._scratch)
+                reduce_range(reduction, self._nodes, self._outs, 1, 0, n, self._scratch)
 
         self._offers.exchange(request, [part.view(_BYTE) for part in parts], work)
 
@@ -313,14 +313,14 @@ class HostGroup:
     def _place(self, request: Request, elements: int, out: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Memory in the segment for the input of ``request``, and for its output if that is another tensor."""
         key = (request.code, request.operator, request.dtype, elements, out)
-        found = self._places.get(key)
-        if found is None:
+        buffers = self._places.get(key)
+        if buffers is None:
             if len(self._places) >= _MOST_PLACES:
                 self._places.pop(next(iter(self._places)))
             near = self.path.empty((1, elements), request.dtype)
-            found = near, near if out is None else self.path.empty((1, out), request.dtype)
-            self._places[key] = found
-        return found
+            buffers = near, near if out is None else self.path.empty((1, out), request.dtype)
+            self._places[key] = buffers
+        return buffers
 
     def _run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         call = self.path.prepared.get(request.key(x, out))

@@ -160,19 +160,19 @@ class Offers:
             return Received(want.rank, area + head, want.piece, out)
 
         def words(addresses: list[int]) -> np.ndarray:
-            found = [received(want, addresses[want.rank]) for want in wanted]
-            return relay_words(_address(area) + head, layout, nbytes, sent, found, itemsize)
+            receives = [received(want, addresses[want.rank]) for want in wanted]
+            return relay_words(_address(area) + head, layout, nbytes, sent, receives, itemsize)
 
         self._path.relay(request, area, words)
 
     def _offsets(self, pieces: Sequence[np.ndarray | None], wanted: Sequence[Wanted]) -> list[int]:
         """The offset of each of ``pieces`` in the segment; -1 outside it, or if this rank writes to the piece."""
         is_written = _is_written([want.out for want in wanted if _address(want.out) != _own(want)])
-        found = []
+        offsets = []
         for piece in pieces:
             offset = None if piece is None else self._path.segment.offset_of(piece)
-            found.append(-1 if piece is None or offset is None or is_written(piece) else offset)
-        return found
+            offsets.append(-1 if piece is None or offset is None or is_written(piece) else offset)
+        return offsets
 
     def _area(self, nbytes: int) -> np.ndarray:
         if self._streams is None or self._streams.size < nbytes:

@@ -58,7 +58,7 @@ class _Send(NamedTuple):
     target: int
     letter: Letter
     word: np.ndarray  # what the target sets
-    kept: object  # keeps the bytes alive while the target may read them
+    memory: object  # keeps the bytes alive while the target may read them
     work: GclWork
     copied: bool  # the bytes were copied: the program may change them as soon as the message is announced
 
@@ -94,9 +94,9 @@ class PointToPoint:
             offset = self._path.segment.offset_of(near)
             eager = near is not data and data.nbytes < _DIRECT_BYTES
             address = int(data.__array_interface__["data"][0])
-            place = self._path.segment.offset_of(word)
-            assert place is not None
-            letter = Letter(tag, data.nbytes, -1 if offset is None else offset, address, self._process, place)
+            word_offset = self._path.segment.offset_of(word)
+            assert word_offset is not None
+            letter = Letter(tag, data.nbytes, -1 if offset is None else offset, address, self._process, word_offset)
             work = GclWork([], what=f"send to {self._names[target]} with tag {tag}")
             work.waits_with(lambda seconds: self._wait(work, seconds, target), settles=False)
             self._backlog[target].append(_Send(target, letter, word, near, work, eager))
@@ -169,21 +169,21 @@ class PointToPoint:
         return True
 
     def _match(self) -> bool:
-        found = False
+        matched = False
         for receive in list(self._receives):
-            place = next(
+            match = next(
                 (
-                    place
-                    for place, (source, letter) in enumerate(self._arrived)
+                    index
+                    for index, (source, letter) in enumerate(self._arrived)
                     if receive.source in (None, source) and letter.tag == receive.tag
                 ),
                 None,
             )
-            if place is not None:
+            if match is not None:
                 self._receives.remove(receive)
-                self._take(receive, *self._arrived.pop(place))
-                found = True
-        return found
+                self._take(receive, *self._arrived.pop(match))
+                matched = True
+        return matched
 
     def _take(self, receive: Receive, source: int, letter: Letter) -> None:
         """Copy the bytes of a message, and notify its source."""

@@ -30,8 +30,8 @@ def shares_memory() -> Iterator[None]:
         yield
     except TransportError as error:
         reason = str(error).removesuffix("; use transport='mpi'")
-        what, found, _ = reason.partition(_LESS_SPACE)
-        if found:
+        what, separator, _ = reason.partition(_LESS_SPACE)
+        if separator:
             advice = f"{what}pass pg_options=gcl.torch.Options(segment_bytes=...) with less"
         else:
             advice = f"{reason}; let them read each other's /proc (one user, in a container --cap-add=SYS_PTRACE)"
@@ -57,18 +57,18 @@ def shared_memory_left() -> int | None:
     Containers often have 64 MiB, and writing beyond that kills the process.
     """
     try:
-        found = os.statvfs(_SHARED_MEMORY)
+        file_system = os.statvfs(_SHARED_MEMORY)
     except OSError:
         return None
-    return found.f_bavail * found.f_frsize
+    return file_system.f_bavail * file_system.f_frsize
 
 
 def warn_of_small_shared_memory(wanted: int) -> None:
     """Warn that DDP's buckets of ``wanted`` bytes are not shared; Python shows the same warning once."""
     left = shared_memory_left()
-    found = "is missing" if left is None else f"has {left // _MIB} MiB left"
+    state = "is missing" if left is None else f"has {left // _MIB} MiB left"
     warnings.warn(
-        f"gcl.torch: {_SHARED_MEMORY} {found}, but ddp_hook moves a bucket of all ranks there, which needs "
+        f"gcl.torch: {_SHARED_MEMORY} {state}, but ddp_hook moves a bucket of all ranks there, which needs "
         f"{-(-wanted // _MIB)} MiB, so buckets are copied; in a container, start it with --shm-size=2g or more",
         RuntimeWarning,
         stacklevel=2,

@@ -28,7 +28,7 @@ def messages(path: MemoryPath, names: tuple[str, ...]) -> PointToPoint:
 
 
 class TracedMessages(PointToPoint):
-    """Both ranks of a message number it equally: by group, ranks and tag, and its place among all of these."""
+    """Both ranks of a message number it equally: by group, ranks and tag, and its index among all of these."""
 
     def __init__(self, recorder: Recorder, path: MemoryPath, names: tuple[str, ...]) -> None:
         super().__init__(path, names)
@@ -52,10 +52,10 @@ class TracedMessages(PointToPoint):
     def _record(self, what: str, begin: int, nbytes: int, ends: tuple[int, int, int]) -> None:
         source, target, tag = ends
         key = ends if what == "send" else (~source, target, tag)  # a rank may send to itself
-        self._counts[key] = place = self._counts.get(key, -1) + 1
-        number = crc32(f"{self._group} {ends}".encode()) >> 1 << 32 | place & 0xFFFFFFFF
+        self._counts[key] = index = self._counts.get(key, -1) + 1
+        number = crc32(f"{self._group} {ends}".encode()) >> 1 << 32 | index & 0xFFFFFFFF
         name = self._recorder.name(what, Category.COLLECTIVES, bytes=nbytes, source=source, target=target, tag=tag)
         end = perf_counter_ns()
-        self._recorder.record(key_of(Kind.SPAN, name), begin, end, place)
+        self._recorder.record(key_of(Kind.SPAN, name), begin, end, index)
         at, kind = (begin, Kind.FLOW_OUT) if what == "send" else (end, Kind.FLOW_IN)
         self._recorder.record(key_of(kind, self._flow), at, at, number)

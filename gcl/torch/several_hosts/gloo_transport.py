@@ -56,11 +56,11 @@ class GlooTransport:
             self._group.broadcast([_tensor(x)], options).wait()
 
     def all_to_all(self, parts: Sequence[np.ndarray], outs: Sequence[np.ndarray], what: str) -> None:
-        sizes, places = [part.size for part in parts], [out.size for out in outs]
-        sent, received = np.concatenate(parts), np.empty(sum(places), np.uint8)
+        sizes, out_sizes = [part.size for part in parts], [out.size for out in outs]
+        sent, received = np.concatenate(parts), np.empty(sum(out_sizes), np.uint8)
         with _told(what):
-            self._group.alltoall_base(_tensor(received), _tensor(sent), places, sizes, AllToAllOptions()).wait()
-        for out, part in zip(outs, np.split(received, np.cumsum(places)[:-1]), strict=True):
+            self._group.alltoall_base(_tensor(received), _tensor(sent), out_sizes, sizes, AllToAllOptions()).wait()
+        for out, part in zip(outs, np.split(received, np.cumsum(out_sizes)[:-1]), strict=True):
             out[...] = part
 
     def gather(self, x: np.ndarray, outs: Sequence[np.ndarray], root: int, what: str) -> None:
@@ -92,7 +92,7 @@ class GlooTransport:
         return _wrapped(work, "receive", out, then, work._source_rank)
 
 
-def _wrapped(gloos: Any, what: str, kept: np.ndarray, then: Callable[[], None], source: Callable[[], int]) -> GclWork:
+def _wrapped(gloos: Any, what: str, data: np.ndarray, then: Callable[[], None], source: Callable[[], int]) -> GclWork:
     work = GclWork([], what=what)
 
     def waits(seconds: float | None) -> bool:
@@ -106,7 +106,7 @@ def _wrapped(gloos: Any, what: str, kept: np.ndarray, then: Callable[[], None], 
             work.settle(error)
         else:
             work.settle(source=source())
-        return kept is not None
+        return data is not None
 
     work.waits_with(waits, settles=False)
     return work

@@ -40,10 +40,10 @@ class MpiTransport:
         self._finish(self._processes.broadcast(x, root), what)
 
     def all_to_all(self, parts: Sequence[np.ndarray], outs: Sequence[np.ndarray], what: str) -> None:
-        sizes, places = [part.size for part in parts], [out.size for out in outs]
-        received = np.empty(sum(places), _BYTE)
-        self._finish(self._processes.all_to_all(np.concatenate(parts), sizes, received, places), what)
-        _divide(np.split(received, np.cumsum(places)[:-1]), outs)
+        sizes, out_sizes = [part.size for part in parts], [out.size for out in outs]
+        received = np.empty(sum(out_sizes), _BYTE)
+        self._finish(self._processes.all_to_all(np.concatenate(parts), sizes, received, out_sizes), what)
+        _divide(np.split(received, np.cumsum(out_sizes)[:-1]), outs)
 
     def gather(self, x: np.ndarray, outs: Sequence[np.ndarray], root: int, what: str) -> None:
         rows = np.empty((self.ranks, x.size), _BYTE) if self.rank == root else None
@@ -133,11 +133,11 @@ class _Message(GclWork):
         return True
 
     def _check_size(self) -> None:
-        found = self.pending
-        if 0 <= self._nbytes != found.nbytes:
+        message = self.pending
+        if 0 <= self._nbytes != message.nbytes:
             raise ArgumentError(
-                f"rank {found.source} of the group sends {found.nbytes} bytes with tag {found.tag}, but the tensor "
-                f"has {self._nbytes}; pass tensors of equal size and dtype on both sides"
+                f"rank {message.source} of the group sends {message.nbytes} bytes with tag {message.tag}, but the "
+                f"tensor has {self._nbytes}; pass tensors of equal size and dtype on both sides"
             )
 
 

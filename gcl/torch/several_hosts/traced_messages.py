@@ -46,25 +46,25 @@ class TracedMessages:
         self._recorder, self._transport, self._rank = recorder, transport, rank
         self._group = f"{recorder.serial(f'messages between {hosts}')} {hosts}"
         self._flow = recorder.name("message", Category.COLLECTIVES)
-        self._places: defaultdict[tuple[str, int, int], count[int]] = defaultdict(count)
+        self._indices: defaultdict[tuple[str, int, int], count[int]] = defaultdict(count)
 
     def send(self, data: np.ndarray, target: int, tag: int) -> GclWork:
         """Begin to send ``data``."""
-        place = next(self._places["send", target, tag])
+        index = next(self._indices["send", target, tag])
         name = self._name("send", data.nbytes, self._rank, target, tag)
-        with self._recorder.span(name, value=place):
-            self._end(Kind.FLOW_OUT, (self._rank, target, tag), place)
+        with self._recorder.span(name, value=index):
+            self._end(Kind.FLOW_OUT, (self._rank, target, tag), index)
             return self._transport.send(data, target, tag)
 
     def receive(self, out: np.ndarray, source: int | None, tag: int, then: Callable[[], None]) -> GclWork:
         """Begin to receive into ``out``; messages of one rank with one tag arrive in the order of their receives."""
-        early = None if source is None else next(self._places["receive", source, tag])
+        early = None if source is None else next(self._indices["receive", source, tag])
 
-        def arrived(found: int) -> None:
-            sender = found if source is None else source
-            place = next(self._places["receive", sender, tag]) if early is None else early
-            self._recorder.instant(self._name("receive", out.nbytes, sender, self._rank, tag), value=place)
-            self._end(Kind.FLOW_IN, (sender, self._rank, tag), place)
+        def arrived(rank: int) -> None:
+            sender = rank if source is None else source
+            index = next(self._indices["receive", sender, tag]) if early is None else early
+            self._recorder.instant(self._name("receive", out.nbytes, sender, self._rank, tag), value=index)
+            self._end(Kind.FLOW_IN, (sender, self._rank, tag), index)
 
         work = self._transport.receive(out, source, tag, then)
         work.when_done(arrived)
@@ -73,7 +73,7 @@ class TracedMessages:
     def _name(self, what: str, nbytes: int, source: int, target: int, tag: int) -> int:
         return self._recorder.name(what, Category.COLLECTIVES, bytes=nbytes, source=source, target=target, tag=tag)
 
-    def _end(self, kind: Kind, ends: tuple[int, int, int], place: int) -> None:
+    def _end(self, kind: Kind, ends: tuple[int, int, int], index: int) -> None:
         now = perf_counter_ns()
-        number = crc32(f"{self._group} {ends}".encode()) >> 1 << 32 | place & 0xFFFFFFFF
+        number = crc32(f"{self._group} {ends}".encode()) >> 1 << 32 | index & 0xFFFFFFFF
         self._recorder.record(key_of(kind, self._flow), now, now, number)

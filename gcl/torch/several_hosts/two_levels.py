@@ -112,16 +112,16 @@ class SeveralHosts:
 
     def reduce_scatter(self, x: np.ndarray, out: np.ndarray, op: Operator) -> None:
         """Combine ``x`` [1, ranks * n]; rank i gets part i."""
-        whole = x.copy()
-        self.all_reduce(whole, op)
-        out[...] = whole.reshape(self.ranks, -1)[self.rank]
+        total = x.copy()
+        self.all_reduce(total, op)
+        out[...] = total.reshape(self.ranks, -1)[self.rank]
 
     def reduce_parts(self, parts: Sequence[np.ndarray], out: np.ndarray, op: Operator) -> None:
         """Combine part i of all ranks on rank i."""
-        whole = np.concatenate(parts)[None]
-        self.all_reduce(whole, op)
+        total = np.concatenate(parts)[None]
+        self.all_reduce(total, op)
         start = sum(part.size for part in parts[: self.rank])
-        out[...] = whole[0, start : start + out.size]
+        out[...] = total[0, start : start + out.size]
 
     def all_gather(self, x: np.ndarray, out: np.ndarray, what: str) -> None:
         """Copy the bytes ``x`` of rank i to part i of ``out``."""
@@ -191,8 +191,8 @@ class SeveralHosts:
     def _combined(self, rows: np.ndarray, op: Operator, leaves: int) -> np.ndarray:
         """The ``rows``, each the combination of ``leaves`` ranks, combined in a balanced tree."""
         total = np.empty(rows.shape[1], rows.dtype)
-        made = recipe(op, (leaves,) * len(rows), rows.dtype, rows.dtype, self.ranks)
+        reduction = recipe(op, (leaves,) * len(rows), rows.dtype, rows.dtype, self.ranks)
         nodes = np.array([row.ctypes.data for row in rows], np.int64)
         outs = np.array([total.ctypes.data], np.int64)
-        reduce_range(made, nodes, outs, 1, 0, total.size, self._scratch)
+        reduce_range(reduction, nodes, outs, 1, 0, total.size, self._scratch)
         return total

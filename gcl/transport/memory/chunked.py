@@ -102,9 +102,9 @@ def _part(table: Any, call: Any, turn: int, chunk: int) -> Any:
     ranks, nbytes, most = table[Table.RANKS], call[Call.COUNT] * call[Call.ITEMSIZE], table[Table.CHUNK]
     first = turn * ranks * most
     left = min(ranks * most, nbytes - first)
-    each = min(most, (left // ranks + 64) // 64 * 64)
-    start = min(left, chunk * each)
-    return first + start, min(each, left - start)
+    length = min(most, (left // ranks + 64) // 64 * 64)
+    start = min(left, chunk * length)
+    return first + start, min(length, left - start)
 
 
 @bare_part

@@ -134,18 +134,18 @@ class DeadlockDetector:
         waiters = [waiter for sibling in siblings for waiter in self._waiters(sibling)]
         crossing = [waiter for waiter in waiters if waiter.status is not status and status.ahead(waiter.rank) < 0]
         if crossing and status.me == 0:  # one rank reports, so that all get the same text
-            self._report(min(crossing, key=lambda waiter: waiter.rank), [one for one in siblings if one.is_awaited()])
+            self._report(min(crossing, key=lambda waiter: waiter.rank), list(filter(WaitStatus.is_awaited, siblings)))
 
     def _waiters(self, status: WaitStatus) -> list[_Waiter]:
         """Ranks that have waited in ``status``, for this rank or beside it, since this one began to look."""
-        found = []
+        waiters = []
         for rank in range(status.domain.ranks):
             arrivals, heartbeats = status.arrivals(rank), status.heartbeats(rank)
             first = self._first_seen.setdefault((status, rank), (arrivals, heartbeats))
             waits = status.ahead(rank) > 0 or (status is self._status and status.ahead(rank) == 0)
             if rank != status.me and waits and arrivals == first[0] and heartbeats - first[1] >= _LEAST_HEARTBEATS:
-                found.append(_Waiter(rank, status))
-        return found
+                waiters.append(_Waiter(rank, status))
+        return waiters
 
     def _report(self, other: _Waiter, awaited: list[WaitStatus]) -> None:
         error = CollectiveMismatch.crossed(_Waiter(self._status.me, self._status).call, other.call)

@@ -50,8 +50,8 @@ def map_memory(descriptor: int, nbytes: int) -> np.ndarray:
 def map_over(address: int, nbytes: int, descriptor: int) -> bool:
     """Map the memory of ``descriptor`` (-1: none yet) over whole mapped pages; return whether that succeeded."""
     flags = mmap.MAP_SHARED | _MAP_NORESERVE | _MAP_FIXED | (mmap.MAP_ANONYMOUS if descriptor < 0 else 0)
-    found = _libc().mmap(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
-    return bool(found == address)
+    mapped_address = _libc().mmap(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
+    return bool(mapped_address == address)
 
 
 @cache

@@ -112,10 +112,10 @@ def _memory(name: str, nbytes: int) -> int:
 def _map(peer: int, pid: int, descriptor: int, name: str, nbytes: int) -> np.ndarray:
     path = f"/proc/{pid}/fd/{descriptor}"
     try:
-        found = os.readlink(path)
+        target = os.readlink(path)
     except FileNotFoundError:
-        found = ""
-    if found != f"/memfd:{name} (deleted)":
+        target = ""
+    if target != f"/memfd:{name} (deleted)":
         raise TransportError(f"rank {peer}, which is process {pid}, is on another host or in another container")
     opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:

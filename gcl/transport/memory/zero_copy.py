@@ -38,14 +38,14 @@ __all__ = ["zero_copy_copy", "zero_copy_reduce"]
 def _reduce(table: Any, call: Any, recipe: Any, scratch: Any) -> None:
     replicas, size, rank = table[Table.REPLICAS], table[Table.GROUP_SIZE], table[Table.RANK]
     owners, locals_, members, nodes, outs = tables(table)
-    count, item, whole = call[Call.COUNT], call[Call.ITEMSIZE], call[Call.COLLECTIVE] == CollectiveCode.ALL_REDUCE
+    count, item, full = (call[Call.COUNT], call[Call.ITEMSIZE], call[Call.COLLECTIVE] == CollectiveCode.ALL_REDUCE)
     fragment = (count + size - 1) // size
     for first in range(0, replicas, size):
         for i in range(size):
             nodes[i] = input_address(table, members[first + i], count * item)
-        for i in range(1 if whole else size):
+        for i in range(1 if full else size):
             replica, before = members[first + i], i * fragment
-            if whole:
+            if full:
                 start, stop = slice_of(count, rank, table[Table.RANKS], item)
                 for j in range(size):
                     outs[j] = output_address(table, members[first + j], count * item)
@@ -55,7 +55,7 @@ def _reduce(table: Any, call: Any, recipe: Any, scratch: Any) -> None:
                 zero_bytes(outs[0] + max(stop, before) * item, (before + fragment - max(stop, before)) * item)
             else:
                 continue
-            reduce_range(recipe, nodes, outs, size if whole else 1, start, stop, scratch)
+            reduce_range(recipe, nodes, outs, size if full else 1, start, stop, scratch)
 
 
 @bare_part

@@ -54,16 +54,16 @@ def all_to_all(
     """Exchange the ``stripe`` of each slice: slice j of member i becomes slice i of member j."""
     low, high = stripe_bounds(request.count // view.size, request.dtype.itemsize, stripe)
     sent = {row: rows[row].reshape(view.size, -1)[:, low:high] for row in view.rows}
-    kept = {row: results[row].reshape(view.size, -1)[:, low:high] for row in view.rows}
+    received = {row: results[row].reshape(view.size, -1)[:, low:high] for row in view.rows}
     pending: list[Message] = []
     for party in view.others:
         theirs = view.indices[party]
-        pending += [channel.receive(party, kept[row][index]) for row in view.rows for index in theirs]
+        pending += [channel.receive(party, received[row][index]) for row in view.rows for index in theirs]
         pending += [channel.send(party, sent[row][index]) for index in theirs for row in view.rows]
     mine = view.indices[view.me]
     for i, row in zip(mine, view.rows, strict=True):
         for j, other in zip(mine, view.rows, strict=True):
-            channel.then(copy(kept[row][j], sent[other][i]))
+            channel.then(copy(received[row][j], sent[other][i]))
     channel.wait(request, pending)
 
 

@@ -86,7 +86,7 @@ class GroupView:
 
     def wire_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """The dtype of messages: that of sums if any party sends a partial sum, so that none is rounded."""
-        single = all(subtree.leaves == 1 for found in self.subtrees.values() for subtree in found)
+        single = all(subtree.leaves == 1 for party_subtrees in self.subtrees.values() for subtree in party_subtrees)
         return dtype if single else sum_dtype(dtype)
 
 

@@ -98,8 +98,8 @@ class MessageChannel:
         """Prepare all messages of the call ``signature``."""
         return PersistentSendrecv(signature, transfers, self.messages, self._calls, self._scratch)
 
-    def finish(self, request: Request, sendrecv: Sendrecv, status: int, kept: object) -> bool:
-        """Complete ``sendrecv``; return whether all parties made the same call. ``kept``: the memory it fills."""
+    def finish(self, request: Request, sendrecv: Sendrecv, status: int, memory: object) -> bool:
+        """Complete ``sendrecv``; return whether all parties made the same call. ``memory``: the memory it fills."""
         deadline, headers = monotonic() + self._timeout, dict[int, np.ndarray]()
         try:
             if status == WAITING:
@@ -109,7 +109,7 @@ class MessageChannel:
                 headers |= self._arrived(request, headers)
                 if any(header[Header.SIGNATURE] != sendrecv.signature for header in headers.values()):
                     self._end_mismatch(request, sendrecv, headers)
-                    self.messages.keep((sendrecv, kept))
+                    self.messages.keep((sendrecv, memory))
                     return False
                 if late := self.messages.late(sendrecv.pending, deadline):
                     raise self._missing(request, late)
@@ -120,7 +120,7 @@ class MessageChannel:
                 for rank in self._others:
                     self._announcements.take(rank, self._call)
         except BaseException:
-            self.messages.keep((sendrecv, kept))
+            self.messages.keep((sendrecv, memory))
             raise
         return status in (DONE, UNREAD)
 

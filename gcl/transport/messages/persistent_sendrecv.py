@@ -48,7 +48,7 @@ class Transfers:
     """The contents of an exchange: (party, array) pairs to send and to fill, and the steps before and after.
 
     Collectives use it in place of a ``MessageChannel``. ``memory`` is for one exchange at a time;
-    ``kept`` is the part that this exchange uses.
+    ``buffers`` is the part that this exchange uses.
     """
 
     memory: BufferPool = field(default_factory=BufferPool)
@@ -56,7 +56,7 @@ class Transfers:
     fills: list[tuple[int, np.ndarray]] = field(default_factory=list)
     before: list[Step] = field(default_factory=list)
     after: list[Step] = field(default_factory=list)
-    kept: list[np.ndarray] = field(default_factory=list)
+    buffers: list[np.ndarray] = field(default_factory=list)
 
     def send(self, party: int, data: np.ndarray) -> Message:
         """Send ``data`` after the steps ``before``."""
@@ -81,8 +81,8 @@ class Transfers:
 
     def take(self, count: int, dtype: np.dtype[Any]) -> np.ndarray:
         """Memory for ``count`` elements, which other exchanges use at other times."""
-        self.kept.append(self.memory.take(count, dtype))
-        return self.kept[-1]
+        self.buffers.append(self.memory.take(count, dtype))
+        return self.buffers[-1]
 
     def messages(self, parties: Sequence[int]) -> tuple[list[tuple[int, np.ndarray]], list[tuple[int, np.ndarray]]]:
         """What is sent and filled, with at least one message to and from each of ``parties``; small arrays packed."""
@@ -103,22 +103,22 @@ class Transfers:
     def _packed(
         self, pairs: list[tuple[int, np.ndarray]], party: int
     ) -> tuple[list[np.ndarray], list[np.ndarray] | None]:
-        """The arrays of ``party``, and places for them side by side if they go in one message."""
+        """The arrays of ``party``, and slots for them side by side if they go in one message."""
         arrays = [array for other, array in pairs if other == party and array.nbytes]
         total = sum(array.nbytes for array in arrays)
         if len(arrays) < 2 or total > _PACKED_BYTES:
             return arrays, None
-        memory, places, at = self.take(total, np.dtype(np.uint8)), [], 0
+        memory, slots, at = self.take(total, np.dtype(np.uint8)), [], 0
         for array in arrays:
-            places.append(memory[at : at + array.nbytes])
+            slots.append(memory[at : at + array.nbytes])
             at += array.nbytes
-        return arrays, places
+        return arrays, slots
 
     def _whole(self, arrays: list[np.ndarray], packed: list[np.ndarray] | None) -> list[np.ndarray]:
         """One array for each message."""
         if packed is None:
             return arrays or [self.take(0, np.dtype(np.uint8))]
-        return [self.kept[-1]]
+        return [self.buffers[-1]]
 
 
 class PersistentSendrecv:
@@ -133,7 +133,7 @@ class PersistentSendrecv:
         self.signature = signature
         parties = [rank for rank in range(messages.ranks) if rank != messages.rank]
         sends, fills = transfers.messages(parties)
-        self._kept, tag = transfers.kept, messages.tag_of(signature)
+        self._kept, tag = transfers.buffers, messages.tag_of(signature)
         #: the messages that are sent
         self.sent = [messages.prepare_send(party, array, tag=tag) for party, array in sends]
         self._filled = [messages.prepare_receive(party, array, tag=tag) for party, array in fills]

@@ -63,11 +63,11 @@ class PointToPoint(Protocol):
     def late(self, pending: Sequence[Message], deadline: float) -> list[int]:
         """The ranks that have not answered, if waiting is pointless: one is gone, or the deadline has passed."""
 
-    def lost(self, ranks: Sequence[int], kept: object) -> list[int]:
-        """Those of ``ranks`` that are gone, after a wait failed; ``kept`` lives as long as the transport."""
+    def lost(self, ranks: Sequence[int], memory: object) -> list[int]:
+        """Those of ``ranks`` that are gone, after a wait failed; ``memory`` lives as long as the transport."""
 
-    def keep(self, kept: object) -> None:
-        """Keep ``kept`` as long as the transport lives: late messages may be written to it."""
+    def keep(self, memory: object) -> None:
+        """Keep ``memory`` as long as the transport lives: late messages may be written to it."""
 
     def has_left(self, rank: int) -> bool:
         """Whether ``rank`` has said that it leaves."""

@@ -143,15 +143,15 @@ class Reduction:
                     pending.append(channel.send(party, node))
         nodes: list[list[_Node]] = [[] for _ in ranges[view.me]]
         for party in view.others:
-            for found, (start, stop) in zip(nodes, ranges[view.me], strict=True):
+            for range_nodes, (start, stop) in zip(nodes, ranges[view.me], strict=True):
                 for subtree in view.subtrees[party]:
                     node = memory.take(stop - start, wire)
                     pending.append(channel.receive(party, node))
-                    found.append(_Node(subtree.first, node, subtree.leaves))
-        for found, (start, stop) in zip(nodes, ranges[view.me], strict=True):
+                    range_nodes.append(_Node(subtree.first, node, subtree.leaves))
+        for range_nodes, (start, stop) in zip(nodes, ranges[view.me], strict=True):
             for subtree in view.subtrees[view.me]:
-                found += self._own(channel, request, view, rows, subtree, (start, stop), wire, memory)
-        return _ChunkInFlight(ranges, [_in_tree_order(found) for found in nodes], pending)
+                range_nodes += self._own(channel, request, view, rows, subtree, (start, stop), wire, memory)
+        return _ChunkInFlight(ranges, [_in_tree_order(range_nodes) for range_nodes in nodes], pending)
 
     def _own(
         self,

@@ -74,28 +74,28 @@ def load() -> MpiLibrary:
 
 def _resolved() -> MpiLibrary:
     loaded = ctypes.CDLL(MPI.__file__)
-    found = {}
+    functions = {}
     for name, arguments in _FUNCTIONS.items():
         function = loaded[name]
         function.argtypes, function.restype = [ctypes.c_int64] * arguments, ctypes.c_int
-        found[name] = function
+        functions[name] = function
     request_bytes, status_bytes = MPI._sizeof(MPI.Request), MPI._sizeof(MPI.Status)
     if request_bytes not in (4, 8):
         raise OSError(f"a request handle has {request_bytes} bytes")
     words = {
-        Library.START_ALL: ctypes.cast(found["MPI_Startall"], ctypes.c_void_p).value or 0,
-        Library.TEST_ALL: ctypes.cast(found["MPI_Testall"], ctypes.c_void_p).value or 0,
+        Library.START_ALL: ctypes.cast(functions["MPI_Startall"], ctypes.c_void_p).value or 0,
+        Library.TEST_ALL: ctypes.cast(functions["MPI_Testall"], ctypes.c_void_p).value or 0,
         Library.REQUEST_BYTES: request_bytes,
         Library.STATUS_BYTES: status_bytes,
     }
     return MpiLibrary(
-        isend=found["MPI_Isend"],
-        irecv=found["MPI_Irecv"],
-        send_init=found["MPI_Send_init"],
-        recv_init=found["MPI_Recv_init"],
-        request_get_status=found["MPI_Request_get_status"],
-        request_free=found["MPI_Request_free"],
-        cancel=found["MPI_Cancel"],
+        isend=functions["MPI_Isend"],
+        irecv=functions["MPI_Irecv"],
+        send_init=functions["MPI_Send_init"],
+        recv_init=functions["MPI_Recv_init"],
+        request_get_status=functions["MPI_Request_get_status"],
+        request_free=functions["MPI_Request_free"],
+        cancel=functions["MPI_Cancel"],
         addresses=np.array([words[word] for word in Library], np.int64),
         request_dtype=np.dtype(np.int32 if request_bytes == 4 else np.int64),
         byte=MPI.BYTE.handle,

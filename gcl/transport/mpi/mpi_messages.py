@@ -171,18 +171,18 @@ class MpiMessages:
         waiting = {rank for rank, request in zip(ranks, requests, strict=True) if not self._is_complete(int(request))}
         return sorted(waiting) if gone & waiting or monotonic() > deadline else []
 
-    def lost(self, ranks: Sequence[int], kept: object) -> list[int]:
+    def lost(self, ranks: Sequence[int], memory: object) -> list[int]:
         """Those of ``ranks`` that are gone, after MPI reported a failed message: it may do so before they end."""
-        self.keep(kept)
+        self.keep(memory)
         ranks, deadline = sorted(set(ranks)), monotonic() + _DEATH_SECONDS
         while not (gone := [rank for rank in ranks if self.gone(rank)]) and monotonic() < deadline:
             sleep(_NAP_SECONDS)
         self._broken.update(gone or ranks)
         return gone or ranks
 
-    def keep(self, kept: object) -> None:
+    def keep(self, memory: object) -> None:
         """Keep memory until MPI ends, because late messages may be written to it."""
-        self._communicator.Set_attr(MPI.Comm.Create_keyval(), kept)
+        self._communicator.Set_attr(MPI.Comm.Create_keyval(), memory)
 
     def has_left(self, rank: int) -> bool:
         try:

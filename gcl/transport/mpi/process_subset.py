@@ -24,10 +24,10 @@ def world_rank() -> int:
 
 
 class Pending:
-    """A call that has begun; ``kept`` is the memory that MPI reads or writes."""
+    """A call that has begun; ``memory`` is what MPI reads or writes."""
 
-    def __init__(self, request: Any, *kept: object) -> None:
-        self._request, self._kept = request, kept
+    def __init__(self, request: Any, *memory: object) -> None:
+        self._request, self._memory = request, memory
         self._status = MPI.Status()
 
     def done(self) -> bool:
@@ -108,10 +108,10 @@ class ProcessSubset:
         return Pending(self._communicator.Ibcast(x, root), x)
 
     def all_to_all(
-        self, sent: np.ndarray, sizes: Sequence[int], received: np.ndarray, places: Sequence[int]
+        self, sent: np.ndarray, sizes: Sequence[int], received: np.ndarray, out_sizes: Sequence[int]
     ) -> Pending:
-        """Copy ``sizes[j]`` bytes to process j, and ``places[i]`` from process i, one after the other."""
-        request = self._communicator.Ialltoallv([sent, sizes, MPI.BYTE], [received, places, MPI.BYTE])
+        """Copy ``sizes[j]`` bytes to process j, and ``out_sizes[i]`` from process i, one after the other."""
+        request = self._communicator.Ialltoallv([sent, sizes, MPI.BYTE], [received, out_sizes, MPI.BYTE])
         return Pending(request, sent, received)
 
     def gather(self, x: np.ndarray, rows: np.ndarray | None, root: int) -> Pending:

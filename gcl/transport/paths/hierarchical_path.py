@@ -159,7 +159,7 @@ class HierarchicalPath:
         meeting = self.memory.meeting(request, near_x, near_out)
         self.memory.hold(meeting.enter, request)
         meeting.look()
-        inputs, outputs = meeting.places.tolist()
+        inputs, outputs = meeting.addresses.tolist()
         if not self._agreement.channel.agree(request, meeting.signature()):
             meeting.disagree()
             raise self.everyone.mismatch(request)
@@ -225,11 +225,11 @@ class PreparedHostCall:
             self._stage = _Stage.ENTERING
         return status
 
-    def wait(self, status: int, kept: object) -> bool:
-        """Complete what ``run`` waits for; False if the calls of hosts differ. ``kept``: the tensors of this rank."""
+    def wait(self, status: int, tensors: object) -> bool:
+        """Complete what ``run`` waits for; False if the calls of hosts differ. ``tensors``: those of this rank."""
         if self._stage == _Stage.EXCHANGING:
             assert self._sendrecv is not None
-            memory = kept, self._memory.memories
+            memory = tensors, self._memory.memories
             if not self._across.channel.finish(self._request, self._sendrecv, status, memory):
                 self._meeting.disagree()
                 return False
@@ -257,7 +257,7 @@ class PreparedHostCall:
             self._sendrecv = self._across.channel.prepare(signature, self._across.channel.transfers())
         elif self._meeting.look() or self._sendrecv is None:
             rows, results = (
-                [array_at(int(place), (width,), self._request.dtype) for place in places]
-                for places, width in zip(self._meeting.places, self._widths, strict=True)
+                [array_at(int(address), (width,), self._request.dtype) for address in addresses]
+                for addresses, width in zip(self._meeting.addresses, self._widths, strict=True)
             )
             self._sendrecv = self._across.prepare(self._request, rows, results, self._stripe)

@@ -93,8 +93,8 @@ class MemoryPath:
         if self._domain.rank == 0:
             self._kept.append(self._domain.segment.empty(shape, dtype))
             offset[0] = self._kept[-1].ctypes.data - self._domain.arenas[0]
-        asked = f"shared({list(shape)}, {dtype})"
-        self.run(Request(Collective.BROADCAST, Operator.ADD, offset.dtype, 1, detail=asked), offset, offset)
+        detail = f"shared({list(shape)}, {dtype})"
+        self.run(Request(Collective.BROADCAST, Operator.ADD, offset.dtype, 1, detail=detail), offset, offset)
         start, nbytes = int(offset[0, 0]), prod(shape) * dtype.itemsize
         return self._domain.memories[0][start : start + nbytes].view(dtype).reshape(shape)
 
@@ -164,7 +164,7 @@ class MemoryPath:
         self.hold(meeting.enter, request)
         meeting.look()
         self.hold(meeting.leave, request)
-        return list(map(int, meeting.places[0]))
+        return list(map(int, meeting.addresses[0]))
 
     def exchange(self, request: Request, x: np.ndarray, work: Callable[[list[int]], None]) -> None:
         """Make the call ``request``: do ``work`` on the addresses of every rank's ``x``, between two meetings.
@@ -173,7 +173,7 @@ class MemoryPath:
         """
 
         def worked(meeting: Meeting) -> None:
-            work(list(map(int, meeting.places[0])))
+            work(list(map(int, meeting.addresses[0])))
             self.hold(meeting.leave, request)
 
         self._met(request, x, worked)
@@ -185,9 +185,9 @@ class MemoryPath:
         """
 
         def relayed(meeting: Meeting) -> None:
-            found = words(list(map(int, meeting.places[0])))
+            encoded = words(list(map(int, meeting.addresses[0])))
             nodes = np.zeros(self.ranks + 1, np.int64)
-            self.hold(bound(relay, self._table, found, self._recipe(request), self._scratch, nodes), request)
+            self.hold(bound(relay, self._table, encoded, self._recipe(request), self._scratch, nodes), request)
 
         self._met(request, area, relayed)
 

@@ -114,8 +114,8 @@ class MessagePath:
     def finish(self, call: PreparedCall, status: int) -> None:
         """Complete a call whose messages are prepared; the caller passes an error of this method to ``fail``."""
         assert isinstance(call, _SendrecvCall)
-        kept = call.x(), call.out()
-        if status != DONE and not self.channel.finish(call.request, call.sendrecv, status, kept):
+        tensors = call.x(), call.out()
+        if status != DONE and not self.channel.finish(call.request, call.sendrecv, status, tensors):
             raise self.mismatch(call.request)
 
     def is_at_once(self, request: Request) -> bool:

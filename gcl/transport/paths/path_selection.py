@@ -126,7 +126,7 @@ def _messages(placement: HostPlacement, members: Sequence[int], timeout: float) 
     from gcl.transport.mpi.mpi_messages import MpiMessages  # starts MPI
 
     machines, here = placement.machines, placement.machines[placement.world.rank]
-    near = {place: placement.processes[member] for place, member in enumerate(members) if machines[member] == here}
+    near = {index: placement.processes[member] for index, member in enumerate(members) if machines[member] == here}
     return MpiMessages(members, near=near, crowded=placement.is_crowded, timeout=timeout)
 
 

@@ -35,9 +35,9 @@ class PathState:
         state = weakref.ref(self)
 
         def disown() -> None:
-            found = state()
-            if found is not None:
-                found._disown()
+            path_state = state()
+            if path_state is not None:
+                path_state._disown()
 
         os.register_at_fork(after_in_child=disown)
 

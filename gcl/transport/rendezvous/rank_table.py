@@ -221,17 +221,17 @@ def output_address(table: Any, replica: int, nbytes: int) -> Any:
 
 
 @bare
-def look(table: Any, nbytes: Any, places: Any) -> Any:
-    """Write the addresses of all inputs and outputs to ``places`` [2, replicas]; return whether any has changed.
+def look(table: Any, nbytes: Any, addresses: Any) -> Any:
+    """Write the addresses of all inputs and outputs to ``addresses`` [2, replicas]; return whether any has changed.
 
     ``nbytes``: bytes of one replica's input, and of its output.
     """
     new = False
     for replica in range(table[Table.REPLICAS]):
-        in_place = input_address(table, replica, nbytes[0])
-        out_place = output_address(table, replica, nbytes[1])
-        new = new or places[0, replica] != in_place or places[1, replica] != out_place
-        places[0, replica], places[1, replica] = in_place, out_place
+        source = input_address(table, replica, nbytes[0])
+        target = output_address(table, replica, nbytes[1])
+        new = new or addresses[0, replica] != source or addresses[1, replica] != target
+        addresses[0, replica], addresses[1, replica] = source, target
     return new
 
 
@@ -300,7 +300,7 @@ def is_outside(table: np.ndarray) -> bool:
 def refused(table: np.ndarray, rank: int) -> bool:
     """Whether ``rank`` refused the call that this rank has begun: it refused more just before it."""
     before = int(table[Table.ARRIVALS]) - 1
-    theirs, mine = (refusals(int(table[Table.CONTROL]), one, before) for one in (rank, int(table[Table.RANK])))
+    theirs, mine = (refusals(int(table[Table.CONTROL]), peer, before) for peer in (rank, int(table[Table.RANK])))
     return bool(theirs > mine)
 
 
@@ -329,14 +329,14 @@ class Meeting:
     """The two meetings of a call whose work is not done by a compiled kernel, one before and one after that work.
 
     ``enter`` announces ``call`` (``Request.words``) and waits for all ranks; ``leave`` waits for them again. Each is
-    called until it returns DONE. Between them ``places`` [2, replicas] holds the addresses of all inputs and outputs,
+    called until it returns DONE. Between them ``addresses`` [2, replicas] holds those of all inputs and outputs,
     which have ``nbytes`` = [input, output] per replica.
     """
 
     def __init__(self, table: np.ndarray, call: np.ndarray, nbytes: list[int]) -> None:
-        self.places = np.zeros((2, int(table[Table.REPLICAS])), np.int64)
+        self.addresses = np.zeros((2, int(table[Table.REPLICAS])), np.int64)
         self._enter, self._leave = bound(enter, table, call), bound(leave, table)
-        self._look = bound(look, table, np.array(nbytes, np.int64), self.places)
+        self._look = bound(look, table, np.array(nbytes, np.int64), self.addresses)
         self._signature = partial(signature_of_all, table)
         self.disagree, self.disagrees = partial(disagree, table), partial(disagrees, table)
 
@@ -349,11 +349,11 @@ class Meeting:
 
         Hosts compare these numbers, so the ranks of a host that disagree must not match any other host.
         """
-        found = self._signature()
-        return secrets.randbits(62) if found is None else found
+        signature = self._signature()
+        return secrets.randbits(62) if signature is None else signature
 
     def look(self) -> bool:
-        """Update ``places``; return whether any address has changed."""
+        """Update ``addresses``; return whether any address has changed."""
         return bool(self._look())
 
     def leave(self) -> int:

@@ -11,21 +11,16 @@ import click
 
 from ipu_emu.cli.arguments.model_options import RECOMPUTATIONS
 from ipu_emu.errors import EmulatorError
+from ipu_emu.program.schedules import SCHEDULES
 
 if TYPE_CHECKING:
     from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.job import Job
 
 __all__ = [
-    "calibration_option",
-    "job_of",
-    "job_options",
-    "options_given",
-    "profile_named",
-    "release_option",
-    "shared_job_options",
-    "warn_of",
-]
+    "calibration_option", "job_of", "job_options", "options_given", "profile_named", "release_option",
+    "shared_job_options", "warn_of",
+]  # fmt: skip
 
 release_option = click.option(
     "--release",
@@ -60,9 +55,7 @@ _OPTIONS = (
         help="Keep one result per layer and recompute the others; without a value, Standard. All kinds count alike, "
         "except that NormOnly counts as no recomputation.",
     ),
-    click.option(
-        "--schedule", default="grouped", show_default=True, help="Pipeline: grouped, popart, interleaved, sequential."
-    ),
+    click.option("--schedule", default="grouped", show_default=True, help=f"Pipeline: {', '.join(SCHEDULES)}."),
     click.option(
         "--off-chip",
         multiple=True,
@@ -151,9 +144,9 @@ def options_given(names: Iterable[str]) -> list[str]:
 
 def warn_of(names: Iterable[str], why: str) -> None:
     """Warn of options with these parameter ``names`` that are on the command line: they have no effect."""
-    given = list(dict.fromkeys(options_given(names)))
-    if given:
-        warnings.warn(f"{' and '.join(given)} {'has' if len(given) == 1 else 'have'} no effect {why}", stacklevel=2)
+    named = list(dict.fromkeys(options_given(names)))
+    if named:
+        warnings.warn(f"{' and '.join(named)} {'has' if len(named) == 1 else 'have'} no effect {why}", stacklevel=2)
 
 
 def job_of(model: str, **options: Any) -> tuple[Job, bool]:
@@ -165,13 +158,13 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
     from ipu_emu.predict.calibration.rows import layer_counts
     from ipu_emu.predict.job import Job, smallest_pod
 
-    given = dict(options)
-    system, off_chip, layers = given.pop("system"), given.pop("off_chip"), given.pop("layers")
-    wanted, rate = given.pop("global_batch"), given.pop("host_rate")
-    given["recompute"] = given["recompute"] not in (None, "NormOnly")
-    inference, given["input_dtype"] = given.pop("inference"), given["input_dtype"] or ""
+    settings = dict(options)
+    system, off_chip, layers = settings.pop("system"), settings.pop("off_chip"), settings.pop("layers")
+    wanted, rate = settings.pop("global_batch"), settings.pop("host_rate")
+    settings["recompute"] = settings["recompute"] not in (None, "NormOnly")
+    inference, settings["input_dtype"] = settings.pop("inference"), settings["input_dtype"] or ""
     if system is None:
-        where = smallest_pod(max(16, given["replicas"] * given["ipus"]), System.named("pod16"))
+        where = smallest_pod(max(16, settings["replicas"] * settings["ipus"]), System.named("pod16"))
     else:
         where = System.named(system, "--system ")
     if "none" in off_chip and len(off_chip) > 1:
@@ -184,17 +177,17 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
         raise EmulatorError(str(error)) from None
     if rate is not None and not host_rate:
         raise EmulatorError(f"--host-rate {rate}: the rate must be above 0")
-    network, dtype = OnnxFile.read(model, given["batch"]).network() if isfile(model) else (None, "float16")
-    given["dtype"] = given["dtype"] or dtype
+    network, dtype = OnnxFile.read(model, settings["batch"]).network() if isfile(model) else (None, "float16")
+    settings["dtype"] = settings["dtype"] or dtype
     job = Job(
         model if network is None else network.name,
         where,
         given=network,
         training=not inference,
-        off_chip=tuple(each for each in off_chip if each != "none"),
+        off_chip=tuple(kind for kind in off_chip if kind != "none"),
         layers=layer_counts(layers) if layers else (),
         host_rate=host_rate,
-        **given,
+        **settings,
     )
     if wanted is not None:
         job, accumulation = job.for_global_batch(wanted), job.accumulation

@@ -18,14 +18,9 @@ if TYPE_CHECKING:
     from ipu_emu.hardware import System
 
 __all__ = [
-    "DTYPES",
-    "RECOMPUTATIONS",
-    "ModelCommand",
-    "compile_request",
-    "model_options",
-    "selection_order_option",
+    "DTYPES", "RECOMPUTATIONS", "ModelCommand", "compile_request", "model_options", "selection_order_option",
     "system_named",
-]
+]  # fmt: skip
 
 #: Element types of weights by PopART's names.
 DTYPES = {"float16": "float16", "float": "float32"}
@@ -33,16 +28,16 @@ DTYPES = {"float16": "float16", "float": "float32"}
 RECOMPUTATIONS = ("Standard", "NormOnly", "Pipeline", "RecomputeAll")
 _RECOMPUTE = "--recompute"
 
+
+def _count(*names: str, help: str) -> Callable[..., Any]:
+    """An option whose value is a number from 1 on, by default 1."""
+    return click.option(*names, type=click.IntRange(1), default=1, show_default=True, help=help)
+
+
 _OPTIONS = (
     click.argument("model"),
     click.option("--system", help="Name of a system, as for ipu-emu info.  [default: $IPU_EMU_SYSTEM, else pod16]"),
-    click.option(
-        "--batch",
-        type=click.IntRange(1),
-        default=1,
-        show_default=True,
-        help="Samples per micro-batch; an ONNX file may fix them.",
-    ),
+    _count("--batch", help="Samples per micro-batch; an ONNX file may fix them."),
     click.option(
         "--dtype",
         type=NamedChoice(list(DTYPES)),
@@ -59,25 +54,9 @@ _OPTIONS = (
         show_default=True,
         help="Optimiser of the weight update.",
     ),
-    click.option(
-        "--accumulation",
-        type=click.IntRange(1),
-        default=1,
-        show_default=True,
-        help="Micro-batches per weight update; with --inference per step.",
-    ),
-    click.option(
-        "--replicas", type=click.IntRange(1), default=1, show_default=True, help="Total number of replicas."
-    ),
-    click.option(
-        "--ipus",
-        "--ipus-per-replica",
-        "ipus",
-        type=click.IntRange(1),
-        default=1,
-        show_default=True,
-        help="IPUs per replica.",
-    ),
+    _count("--accumulation", help="Micro-batches per weight update; with --inference per step."),
+    _count("--replicas", help="Total number of replicas."),
+    _count("--ipus", "--ipus-per-replica", "ipus", help="IPUs per replica."),
     click.option(
         "--schedule",
         type=NamedChoice(list(SCHEDULES)),
@@ -100,20 +79,8 @@ _OPTIONS = (
         multiple=True,
         help="Shard these over the replicas; may be repeated.",
     ),
-    click.option(
-        "--bn-span",
-        type=click.IntRange(1),
-        default=1,
-        show_default=True,
-        help="Replicas that share batch statistics.",
-    ),
-    click.option(
-        "--prefetch",
-        type=click.IntRange(1),
-        default=1,
-        show_default=True,
-        help="Buffers of each input in Streaming Memory, which the host fills ahead of time.",
-    ),
+    _count("--bn-span", help="Replicas that share batch statistics."),
+    _count("--prefetch", help="Buffers of each input in Streaming Memory, which the host fills ahead of time."),
     click.option(
         "--placement",
         metavar="3,7,7,7",

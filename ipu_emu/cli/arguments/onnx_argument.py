@@ -48,14 +48,14 @@ class OnnxFile:
         first = next((tensor.shape for tensor in inputs if tensor.shape), (1,))
         return cls(path, model.graph, tuple(_outputs(path, model.graph)), first[0], model.has_open_batch)
 
-    def loss(self, given: str) -> str:
+    def loss(self, name: str) -> str:
         """Return the id of the loss tensor; raise EmulatorError if none is given."""
-        if not given:
+        if not name:
             raise EmulatorError(
                 f"the loss of {self.path} is not known; add --loss with the id of a tensor (its outputs are "
                 f"{', '.join(self.outputs)}), or --inference"
             )
-        return given
+        return name
 
     def network(self) -> tuple[Network, str]:
         """The network for predictions, and PopART's name of the type of its weights."""
@@ -63,8 +63,8 @@ class OnnxFile:
 
         graph = self.graph
         is_half = any(t.dtype.itemsize == 2 and t.dtype.is_float for t in graph.with_role(Role.WEIGHT))
-        made = graph_network(graph, Path(self.path).name, self.batch, _homes(graph))
-        return made, "float16" if is_half else "float"
+        network = graph_network(graph, Path(self.path).name, self.batch, _homes(graph))
+        return network, "float16" if is_half else "float"
 
 
 def _homes(graph: Graph) -> tuple[int, ...]:

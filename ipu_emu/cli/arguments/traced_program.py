@@ -111,7 +111,7 @@ class TracedProgram(CompileRequest):
             stages,
             count // iterations,
             self.training,
-            [one[0] if len(one) == 1 else one for one in ipus],
+            [numbers[0] if len(numbers) == 1 else numbers for numbers in ipus],
             options.recomputation is Recomputation.PIPELINE,
             iterations,
         )

@@ -59,15 +59,15 @@ def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print
     if programs:
         _calibrate_program(programs, name, output, form)
         return
-    found = profile_of(read_rows(text, name), name)
-    if leave_one_out and not found.leave_one_out:
+    profile = profile_of(read_rows(text, name), name)
+    if leave_one_out and not profile.leave_one_out:
         raise EmulatorError(f"--leave-one-out: all rows of {name} are of one configuration; add rows of another")
     if output is not None:
-        write(output, (json.dumps(found.dump(), indent=1) + "\n").encode())
+        write(output, (json.dumps(profile.dump(), indent=1) + "\n").encode())
     if form == "json":
-        print_json(_facts(found))
+        print_json(_facts(profile))
     else:
-        say(_text(found, leave_one_out))
+        say(_text(profile, leave_one_out))
 
 
 def _calibrate_program(rows: list[ProgramRow], name: str, output: Path | None, form: str) -> None:
@@ -93,41 +93,41 @@ def _calibrate_program(rows: list[ProgramRow], name: str, output: Path | None, f
         print_json(facts)
         return
     click.echo(f"{len(rows)} rows of {name}: {rows[0].name}\n\ninstances  t per micro-batch    c per step  residual")
-    for each in fits:
-        exact = "  exact fit: nothing is tested" if not each["degrees_of_freedom"] else ""
+    for entry in fits:
+        exact = "  exact fit: nothing is tested" if not entry["degrees_of_freedom"] else ""
         click.echo(
-            f"{each['instances']:>9}  {each['micro_batch_seconds'] * 1e3:>14.3f} ms  "
-            f"{each['constant_seconds'] * 1e3:>8.3f} ms  {each['largest_residual']:>8.1%}{exact}"
+            f"{entry['instances']:>9}  {entry['micro_batch_seconds'] * 1e3:>14.3f} ms  "
+            f"{entry['constant_seconds'] * 1e3:>8.3f} ms  {entry['largest_residual']:>8.1%}{exact}"
         )
 
 
-def _errors(found: Profile) -> dict[str, float]:
-    sizes = [abs(error) for error in found.residuals.values()]
+def _errors(profile: Profile) -> dict[str, float]:
+    sizes = [abs(error) for error in profile.residuals.values()]
     return {"mean": sum(sizes) / len(sizes), "most": max(sizes)}
 
 
-def _facts(found: Profile) -> dict[str, Any]:
-    return found.dump() | {"fit": _errors(found)}
+def _facts(profile: Profile) -> dict[str, Any]:
+    return profile.dump() | {"fit": _errors(profile)}
 
 
-def _text(found: Profile, leave_one_out: bool) -> str:
-    lines = [f"{found.rows} rows of {found.file}", ""]
-    width = max(len(each.name) for each in found.parameters)
-    for each in found.parameters:
-        value = f"{each.value:7.4f} ± {each.sigma:.4f}" if each.identified else f"{each.value:7.4f} (not identified)"
-        lines.append(f"{each.name:<{width}}  {value:<26}  {each.unit}: {each.meaning}")
-    errors, wide = _errors(found), max(map(len, found.residuals))
+def _text(profile: Profile, leave_one_out: bool) -> str:
+    lines = [f"{profile.rows} rows of {profile.file}", ""]
+    width = max(len(row.name) for row in profile.parameters)
+    for row in profile.parameters:
+        value = f"{row.value:7.4f} ± {row.sigma:.4f}" if row.identified else f"{row.value:7.4f} (not identified)"
+        lines.append(f"{row.name:<{width}}  {value:<26}  {row.unit}: {row.meaning}")
+    errors, wide = _errors(profile), max(map(len, profile.residuals))
     lines += ["", f"error of the fit: mean {errors['mean']:.2%}, maximum {errors['most']:.2%}"]
-    lines += [f"  {name:<{wide}}  {error:+7.2%}" for name, error in found.residuals.items()]
-    left_out = found.leave_one_out
+    lines += [f"  {name:<{wide}}  {error:+7.2%}" for name, error in profile.residuals.items()]
+    left_out = profile.leave_one_out
     if left_out:
         said = f"mean {left_out['mean']:.2%}, maximum {left_out['most']:.2%}"
         lines += ["", f"each configuration predicted from the others: {said}"]
         for name, error in left_out["errors"].items() if leave_one_out else ():
             lost = ", ".join(left_out["needs"].get(name, ()))
             lines.append(f"  {name:<{wide}}  {error:+7.2%}" + (f"  with the nominal {lost}" if lost else ""))
-    for each in found.unidentified:
+    for row in profile.unidentified:
         from ipu_emu.predict.calibration.profile import PARAMETERS
 
-        lines.append(f"\n{each.name} is not identified: add a row of {PARAMETERS[each.name].rows}")
+        lines.append(f"\n{row.name} is not identified: add a row of {PARAMETERS[row.name].rows}")
     return "\n".join(lines)

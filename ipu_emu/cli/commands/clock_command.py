@@ -41,7 +41,7 @@ Examples
   ipu-emu clock resnet50 --batch 20 --accumulation 6 --replicas 16 --optimiser momentum
   ipu-emu clock bert-base --ipus 4 --schedule popart --accumulation 16 --system bow-pod16
   ipu-emu clock mlp --inference --format json
-  ipu-emu clock transformer --ipus 2 --schedule interleaved --accumulation 8 --output timeline.svg
+  ipu-emu clock transformer --ipus 2 --schedule sequential --accumulation 8 --output timeline.svg
 
 The timeline uses the calibrated rates of ipu-emu predict, the shares of nominal rates that real Pods reach;
 --calibration none uses nominal rates. For named models, the closed form of ipu-emu predict is shown as well, with the
@@ -86,28 +86,28 @@ def clock(
     from ipu_emu.program.clock import ModelledMachine, timeline
     from ipu_emu.program.clock.timeline_files import timeline_file
 
-    asked = compile_request(**options)
-    order = chosen_order(SelectionOrder[selection_order.upper()], range(asked.ipus) if asked.schedule else None)
+    request = compile_request(**options)
+    order = chosen_order(SelectionOrder[selection_order.upper()], range(request.ipus) if request.schedule else None)
     profile = profile_named(calibration)
     calibrated_release(release)  # report an unknown release even if there is no calibration
     rates = NOMINAL if profile is None else profile.rates(release)
-    machine = ModelledMachine(where, asked.replicas, asked.ipus, rates, sync=PATTERNS[sync], order=order)
+    machine = ModelledMachine(where, request.replicas, request.ipus, rates, sync=PATTERNS[sync], order=order)
     with DelayedReports() as report:
-        report(f"compiling {asked.title}")
-        compiled = asked.compiled(where)
-    made = timeline(compiled.executable, machine)
-    predicted = None if profile is None else asked.predicted(where, profile, release)
+        report(f"compiling {request.title}")
+        compiled = request.compiled(where)
+    segment = timeline(compiled.executable, machine)
+    predicted = None if profile is None else request.predicted(where, profile, release)
     if output is not None:
-        write(output, timeline_file(output, asked.title, made.seconds, made.spans))
+        write(output, timeline_file(output, request.title, segment.seconds, segment.spans))
     if form == "json":
         room = {"fits": compiled.need.fits, "bytes": compiled.need.nbytes, "limit_bytes": compiled.need.limit}
-        facts = _facts(made, asked.samples, where.generation.clock) | {"memory": room}
+        facts = _facts(segment, request.samples, where.generation.clock) | {"memory": room}
         quoted = None if predicted is None else prediction_facts(predicted)
         otherwise = compiled.otherwise if predicted is not None else ""
         print_json(facts | {"predicted": quoted, "predicted_otherwise": otherwise})
         return
     said = _said(predicted, compiled.otherwise) if predicted else ""
-    _print(asked.title, made, asked.samples, where.generation.clock, said)
+    _print(request.title, segment, request.samples, where.generation.clock, said)
     if not compiled.need.fits:
         say(f"\n{_refusal(compiled.need)}")
 
@@ -122,14 +122,14 @@ def _refusal(need: MemoryNeed) -> str:
     )
 
 
-def _facts(made: TimelineSegment, samples: int, hertz: float) -> dict[str, Any]:
+def _facts(segment: TimelineSegment, samples: int, hertz: float) -> dict[str, Any]:
     return {
-        "modelled_seconds": made.seconds,
-        "modelled_cycles": round(made.seconds * hertz),
+        "modelled_seconds": segment.seconds,
+        "modelled_cycles": round(segment.seconds * hertz),
         "samples": samples,
-        "samples_per_second": samples / made.seconds,
-        "busy_seconds_by_kind": {kind.value: seconds for kind, seconds in made.by_category().items()},
-        "busy_seconds_by_ipu": made.by_ipu(),
+        "samples_per_second": samples / segment.seconds,
+        "busy_seconds_by_kind": {kind.value: seconds for kind, seconds in segment.by_category().items()},
+        "busy_seconds_by_ipu": segment.by_ipu(),
     }
 
 
@@ -143,25 +143,25 @@ def _said(predicted: Prediction, otherwise: str) -> str:
     return f"ipu-emu predict {options}{placed}: {rate}"
 
 
-def _print(title: str, made: TimelineSegment, samples: int, hertz: float, said: str) -> None:
+def _print(title: str, segment: TimelineSegment, samples: int, hertz: float, said: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
     shown = console()
-    unit = TimeUnit.of(made.seconds / _PRECISION)
+    unit = TimeUnit.of(segment.seconds / _PRECISION)
     shown.print(Text(title, style="bold"))
     shown.print(
-        f"modelled step {TimeUnit.of(made.seconds).text(made.seconds)} = {made.seconds * hertz:,.0f} cycles, "
-        f"{samples / made.seconds:,.1f} samples per second"
+        f"modelled step {TimeUnit.of(segment.seconds).text(segment.seconds)} = {segment.seconds * hertz:,.0f} "
+        f"cycles, {samples / segment.seconds:,.1f} samples per second"
     )
     shown.print(f"{said}\n" if said else "")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("busy time")
-    for ipu in made.by_ipu():
+    for ipu in segment.by_ipu():
         table.add_column(f"IPU {ipu}, {unit.name}", justify="right")
-    for kind, seconds in made.by_category().items():
+    for kind, seconds in segment.by_category().items():
         if seconds:
-            table.add_row(kind.value, *(unit.number(made.busy[ipu, kind]) for ipu in made.by_ipu()))
+            table.add_row(kind.value, *(unit.number(segment.busy[ipu, kind]) for ipu in segment.by_ipu()))
     shown.print(table)
-    shares = ", ".join(f"IPU {ipu} {busy / made.seconds:.1%}" for ipu, busy in made.by_ipu().items())
+    shares = ", ".join(f"IPU {ipu} {busy / segment.seconds:.1%}" for ipu, busy in segment.by_ipu().items())
     shown.print(f"\nshare of the step: {shares}")

@@ -32,10 +32,10 @@ The program is the one that the emulator runs; the memory plan gives the address
 
 def _list(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
     """With ``--list``, print the passes in the requested format and exit; called for both options, in any order."""
-    given = context.meta.setdefault(__name__, {})
-    given[parameter.name] = value
-    if len(given) == 2 and given["list"]:
-        _print_passes(given["form"])
+    values = context.meta.setdefault(__name__, {})
+    values[parameter.name] = value
+    if len(values) == 2 and values["list"]:
+        _print_passes(values["form"])
         context.exit()
     return value
 
@@ -44,11 +44,11 @@ def _print_passes(form: str) -> None:
     from ipu_emu.compiler.pipeline import PASSES
 
     if form == "json":
-        print_json([{"name": one.name, "summary": one.summary} for one in PASSES])
+        print_json([{"name": row.name, "summary": row.summary} for row in PASSES])
         return
-    width = max(len(one.name) for one in PASSES)
-    for number, one in enumerate(PASSES, 1):
-        say(f"{number:>2}  {one.name:<{width}}  {one.summary}")
+    width = max(len(row.name) for row in PASSES)
+    for number, row in enumerate(PASSES, 1):
+        say(f"{number:>2}  {row.name:<{width}}  {row.summary}")
 
 
 @click.command(cls=ModelCommand, help=_HELP, short_help="The result of each compiler pass.")
@@ -71,12 +71,12 @@ def compile(system: str | None, stop_after: str | None, form: str, **options: An
     from ipu_emu.program.clock import ModelledMachine
 
     last = pass_named(stop_after or PASSES[-1].name)
-    asked = compile_request(**options)
-    ModelledMachine(where, asked.replicas, asked.ipus)  # raises an error if it does not fit
-    state = asked.compiled_until(last.name, where)
+    request = compile_request(**options)
+    ModelledMachine(where, request.replicas, request.ipus)  # raises an error if it does not fit
+    state = request.compiled_until(last.name, where)
     if form == "json":
-        print_json({"model": asked.model, "passes": state.done, "form": state.form, "listing": str(state)})
+        print_json({"model": request.model, "passes": state.done, "form": state.form, "listing": str(state)})
         return
     ran = "" if last.name in state.done else ", which these options do not need"
-    say(f"{asked.title}\nafter {last.name} ({last.summary}){ran}\n")
+    say(f"{request.title}\nafter {last.name} ({last.summary}){ran}\n")
     say(str(state))

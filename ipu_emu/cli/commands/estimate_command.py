@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gcl.drawing.units import decimal
+
+if TYPE_CHECKING:
+    from ipu_emu.predict.estimate import Line
+
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +25,7 @@ if TYPE_CHECKING:
     from ipu_emu.predict.estimate import Line
 
 __all__ = ["estimate"]
+
 
 _HELP = """Estimate with closed formulas at nominal rates, without calibration. Give a network, or times that you
 know, or only the constant share of a step. Every formula is shown, and always both Amdahl's and Gustafson's law.
@@ -40,10 +49,10 @@ _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 def _seconds(text: str) -> float:
     """The seconds of a time such as 10.4ms."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*(s|ms|us|ns)\s*", text)
-    if not found:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*(s|ms|us|ns)\s*", text)
+    if not match:
         raise EmulatorError(f"{text} is not a time; write a number with s, ms, us or ns, such as 10.4ms")
-    return float(found[1]) * _UNITS[found[2]]
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def _point(text: str) -> tuple[float, float]:
@@ -74,12 +83,11 @@ def estimate(model: str | None, form: str, **options: Any) -> None:
     own = {name: options.pop(name) for name in _OWN}
     lines, table = _lines(model, own, options)
     if form == "json":
-        found: dict[str, Any] = {"schema": "ipu-emu estimate 1"} | {line.key: line.value for line in lines}
-        print_json(found | {"formulas": {line.key: line.formula for line in lines}, "layers": table})
+        facts: dict[str, Any] = {"schema": "ipu-emu estimate 1"} | {line.key: line.value for line in lines}
+        print_json(facts | {"formulas": {line.key: line.formula for line in lines}, "layers": table})
         return
-    from ipu_emu.cli.output.estimate_text import text
 
-    say(text(lines, table))
+    say(_estimate_text(lines, table))
 
 
 _OWN = (
@@ -92,15 +100,15 @@ def _lines(
     model: str | None, own: dict[str, Any], options: dict[str, Any]
 ) -> tuple[list[Line], list[dict[str, Any]]]:
     """The estimate that the options request."""
-    asked = [name for name, given in _asked(model, own).items() if given]
-    if len(asked) != 1:
-        found = " and ".join(asked) or "nothing"
+    kinds = [name for name, is_given in _asked(model, own).items() if is_given]
+    if len(kinds) != 1:
+        listing = " and ".join(kinds) or "nothing"
         raise EmulatorError(
-            f"{found} given; give one of MODEL, --t-mb with --t-ar, --constant, --tensor, --point, --layer"
+            f"{listing} given; give one of MODEL, --t-mb with --t-ar, --constant, --tensor, --point, --layer"
         )
-    _warn(asked[0])
+    _warn(kinds[0])
     if model is None:
-        return list(_KINDS[asked[0]](own, options)), []
+        return list(_KINDS[kinds[0]](own, options)), []
     from ipu_emu.predict.estimate import lines_of_model, table_of
 
     job, _ = job_of(model, **options)
@@ -214,3 +222,43 @@ _KINDS: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "--point": _points,
     "--layer": _layers,
 }
+
+
+def _estimate_text(lines: Sequence[Line], table: Sequence[dict[str, Any]]) -> str:
+    """All lines, then the layers."""
+    values = [_value(line) for line in lines]
+    name, number = max(len(line.name) for line in lines), max(map(len, values))
+    pairs = zip(lines, values, strict=True)
+    rows = [f"{line.name:<{name}}  {value:>{number}}  {line.formula}" for line, value in pairs]
+    return "\n".join(rows + (["", *_table(table)] if table else []))
+
+
+def _value(line: Line) -> str:
+    value, key = line.value, line.key
+    if key == "seconds_per_sample":
+        return f"{value * 1e6:,.3f} us"
+    if key == "seconds_to_train":
+        return f"{value / 60:,.1f} min"
+    if key.endswith("_seconds"):
+        return f"{value * 1e3:,.3f} ms"
+    if key.endswith("_flops"):
+        return decimal(value, "FLOP")
+    if key.endswith("_bytes"):
+        return f"{value:,.0f} B"
+    if key.endswith("_percent"):
+        return f"{value:.4g} %"
+    if key in ("constant_share", "largest_residual"):
+        return f"{value:.4f}"
+    if key.endswith("_speedup"):
+        return f"{value:.4g}"
+    return f"{value:,.0f}"
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    width = max(len(row["block"]) for row in rows)
+    head = f"{'block':<{width}}  {'count':>5}  {'parameters':>12}  {'forward':>12}  {'activations':>12}"
+    return [head] + [
+        f"{row['block']:<{width}}  {row['count']:>5}  {row['parameters']:>12,}  "
+        f"{decimal(row['forward_flops'], 'FLOP'):>12}  {row['activation_values']:>12,.0f}"
+        for row in rows
+    ]

@@ -87,10 +87,10 @@ def hostio(
     check_outputs(json=json_file, png=png, html=html)
     if png:
         check_png()
-    asked = MeasuredProgram((program, *arguments), replicas_per_instance, steps, timeout)
+    measured = MeasuredProgram((program, *arguments), replicas_per_instance, steps, timeout)
     runs = []
     with _sigterm_as_exit():
-        for run in measure(asked, counts_of(instances)):
+        for run in measure(measured, counts_of(instances)):
             click.echo(f"{counted(run.instances, 'instance')}, {run.mode:9}  {rate(run):>12}")
             runs.append(run)
     said = advice(runs)

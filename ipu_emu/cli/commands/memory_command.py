@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gcl.drawing.units import memory as amount
+from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.cli.arguments.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, say, write
 from ipu_emu.compiler.delayed_reports import DelayedReports
+from ipu_emu.compiler.memory.memory_remedies import Change, MemoryNeed, Remedies, RemedyKind, find_remedies
+from ipu_emu.hardware import System
+from ipu_emu.models import CATALOGUE
+from ipu_emu.program.clock.machine import WIDEST
 
 if TYPE_CHECKING:
     from ipu_emu.cli.arguments.compile_model import CompiledModel, CompileRequest
@@ -18,7 +26,8 @@ if TYPE_CHECKING:
     from ipu_emu.predict.prediction import Prediction
 from popdist_py.messages.named_choice import NamedChoice
 
-__all__ = ["memory"]
+__all__ = ["memory", "remedies"]
+
 
 _HELP = """Compile a model without running it, and show the memory of each IPU of a replica: persistent data
 (weights, optimiser states, gradients that are reduced), stashes and FIFOs of a pipeline, and transient data.
@@ -54,18 +63,18 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
     from ipu_emu.program.clock import ModelledMachine
     from ipu_emu.program.memory_liveness import ipu_memories
 
-    asked = compile_request(**options)
-    ModelledMachine(where, asked.replicas, asked.ipus)  # raises an error if it does not fit
+    request = compile_request(**options)
+    ModelledMachine(where, request.replicas, request.ipus)  # raises an error if it does not fit
     with DelayedReports() as report:
-        report(f"compiling {asked.title}")
-        compiled = asked.compiled(where)
+        report(f"compiling {request.title}")
+        compiled = request.compiled(where)
     memories = ipu_memories(compiled.executable, where.tiles_per_ipu)
     sram = where.generation.sram
-    estimate, predicted = asked.estimated(), asked.predicted(where)
+    estimate, predicted = request.estimated(), request.predicted(where)
     if form == "json":
         print_json(
             {
-                "model": asked.model,
+                "model": request.model,
                 "system": where.name,
                 "sram_bytes_per_ipu": sram,
                 "estimated_bytes": estimate,
@@ -85,27 +94,27 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
             }
         )
     else:
-        console().print(text(asked.title, memories, where, console().width))
+        console().print(text(request.title, memories, where, console().width))
     if form == "json" and output is None:
         return
-    notes = _notes(asked, where, compiled, predicted, sum(each.data + each.streaming for each in memories))
+    notes = _notes(request, where, compiled, predicted, sum(plan.data + plan.streaming for plan in memories))
     if form == "text" and notes:
         say(f"\n{notes}")
     if output is not None:
-        write(output, picture(output, asked.title, memories, where, notes))
+        write(output, picture(output, request.title, memories, where, notes))
 
 
 def _notes(
-    asked: CompileRequest, where: System, compiled: CompiledModel, predicted: Prediction | None, planned: int
+    request: CompileRequest, where: System, compiled: CompiledModel, predicted: Prediction | None, planned: int
 ) -> str:
     """The notes below the plan: other estimates, and advice for a model that does not fit."""
-    estimate, lines = asked.estimated(), list[str]()
+    estimate, lines = request.estimated(), list[str]()
     if estimate is not None:
         lines.append(f"data per replica: {amount(planned)} in this plan, {amount(estimate)} estimated by formula")
     if predicted is not None:
         lines.append(_said(predicted, compiled.otherwise))
     if not compiled.need.fits:
-        lines += ["", _advice(asked, where, compiled)]
+        lines += ["", _advice(request, where, compiled)]
     return "\n".join(lines)
 
 
@@ -118,12 +127,67 @@ def _said(predicted: Prediction, otherwise: str) -> str:
     )
 
 
-def _advice(asked: CompileRequest, where: System, compiled: CompiledModel) -> str:
+def _advice(request: CompileRequest, where: System, compiled: CompiledModel) -> str:
     """The advice for a model that does not fit."""
-    from ipu_emu.cli.arguments.memory_flags import remedies
     from ipu_emu.compiler.memory.out_of_memory import too_large_for_an_ipu
 
     note = too_large_for_an_ipu(compiled.executable, compiled.need.limit)
     with DelayedReports() as report:
-        found = remedies(asked, where, compiled.need, lambda flags: report(f"trying {flags}"))
-    return f"{note}\n\n{found}" if note else str(found)
+        advice = remedies(request, where, compiled.need, lambda flags: report(f"trying {flags}"))
+    return f"{note}\n\n{advice}" if note else str(advice)
+
+
+_OFF_CHIP = {
+    RemedyKind.STATES_OFF_CHIP: "states",
+    RemedyKind.ACCUMULATORS_OFF_CHIP: "accumulators",
+    RemedyKind.ACTIVATIONS_OFF_CHIP: "activations",
+    RemedyKind.WEIGHTS_OFF_CHIP: "weights",
+}
+
+
+def remedies(request: CompileRequest, system: System, now: MemoryNeed, progress: Callable[[str], None]) -> Remedies:
+    """Return the flags that make ``request``, which needs ``now``, fit ``system``; each one is tried by compiling."""
+
+    def need(other: CompileRequest) -> MemoryNeed:
+        return other.compiled(system).need
+
+    return find_remedies(request, list(_changes(request, system)), need, now=now, progress=progress)
+
+
+def _changes(request: CompileRequest, system: System) -> Iterator[Change[CompileRequest]]:
+    """Yield the flags that were not given; those for training only if the request is for training."""
+    has_states = request.training and request.optimiser != "sgd"
+    if has_states and request.replicas > 1 and "states" not in request.shared:
+        yield _off_or_shared(RemedyKind.STATES_SHARDED, "shared", "states")
+    for kind, what in _OFF_CHIP.items() if system.generation.streaming_memory else ():
+        there = {"states": has_states, "accumulators": request.training and request.accumulation > 1}
+        if there.get(what, request.training) and what not in request.off_chip:
+            yield _off_or_shared(kind, "off_chip", what)
+    if request.batch_is_free:
+        yield from _smaller_batches(request)
+    if request.model in CATALOGUE and request.dtype == "float32":
+        yield Change(RemedyKind.FLOAT16, "--dtype float16", partial(replace, dtype="float16"))
+    if request.training and not request.recompute:
+        yield Change(RemedyKind.RECOMPUTE, "--recompute", partial(replace, recompute="Standard"))
+    yield from _more_ipus(request, min(WIDEST, system.ipus // request.replicas))
+
+
+def _off_or_shared(kind: RemedyKind, field: str, what: str) -> Change[CompileRequest]:
+    flag = f"--{field.replace('_', '-')} {what}"
+    return Change(kind, flag, lambda request: replace(request, **{field: (*getattr(request, field), what)}))
+
+
+def _smaller_batches(request: CompileRequest) -> Iterator[Change[CompileRequest]]:
+    """Yield micro-batches of a half, a quarter and so on, with the same number of samples per weight update."""
+    batch, accumulation = request.micro_batch, request.accumulation
+    while batch % 2 == 0:
+        batch, accumulation = batch // 2, accumulation * 2
+        advice = f"--batch {batch} --accumulation {accumulation}"
+        yield Change(RemedyKind.MICRO_BATCH, advice, partial(replace, batch=batch, accumulation=accumulation))
+
+
+def _more_ipus(request: CompileRequest, most: int) -> Iterator[Change[CompileRequest]]:
+    ipus = 2 * request.ipus
+    while ipus <= most:
+        yield Change(RemedyKind.MORE_IPUS, f"--ipus {ipus}", partial(replace, ipus=ipus))
+        ipus *= 2

@@ -54,11 +54,11 @@ def models(name: str | None, dtype: str, form: str) -> None:
     from ipu_emu.models import CATALOGUE, ModelSize, named
 
     names = list(CATALOGUE) if name is None else [name]
-    sizes = {each: ModelSize.of(named(each, dtype=DTYPES[dtype])) for each in names}
+    sizes = {model: ModelSize.of(named(model, dtype=DTYPES[dtype])) for model in names}
     if form == "json":
-        print_json([_facts(each, size) for each, size in sizes.items()])
+        print_json([_facts(model, size) for model, size in sizes.items()])
     else:
-        console().print(_table(sizes, {each: CATALOGUE[each].summary for each in names}))
+        console().print(_table(sizes, {model: CATALOGUE[model].summary for model in names}))
 
 
 def _facts(name: str, size: ModelSize) -> dict[str, Any]:

@@ -107,9 +107,9 @@ def predict(
 
     if not 1 <= unknown < float("inf"):
         raise EmulatorError(f"--unknown {unknown:g} is not possible; use at least 1")
-    asked = [what_if_factors([text]) for text in changes]
+    factors = [what_if_factors([text]) for text in changes]
     if search or sweeps:
-        if (search and sweeps) or asked or explain or anchor:
+        if (search and sweeps) or factors or explain or anchor:
             raise EmulatorError(
                 "--search and --sweep cannot be combined with each other or with --what-if, --explain, --anchor"
             )
@@ -117,23 +117,23 @@ def predict(
         warn_of(["unknown", "samples", "epochs", *([] if search else ["top"])], "on --search and --sweep")
         _many(model, calibration, sweeps, top, output, form, options)
         return
-    made = _predicted(model, calibration, anchor, unknown, options)
+    prediction = _predicted(model, calibration, anchor, unknown, options)
     warn_of(["top"], "without --search")
-    if made.profile is None or not made.profile.unidentified:
+    if prediction.profile is None or not prediction.profile.unidentified:
         warn_of(["unknown"], "as there is no unknown parameter")
-    found = facts(made)
-    if asked or explain or output is not None:
-        found["what_if"] = what_if_facts(made, asked)
+    report = facts(prediction)
+    if factors or explain or output is not None:
+        report["what_if"] = what_if_facts(prediction, factors)
     if output is not None:
         from ipu_emu.cli.output.prediction_pictures import picture
 
-        write(output, picture(output, found))
+        write(output, picture(output, report))
     if form == "json":
-        print_json(found)
+        print_json(report)
     else:
         from ipu_emu.cli.output.prediction_text import text
 
-        say(text(found, explain=explain))
+        say(text(report, explain=explain))
 
 
 def _check_fixed(search: bool) -> None:
@@ -163,9 +163,9 @@ def _many(
     from ipu_emu.predict.search import search as searched
     from ipu_emu.predict.search import sweep, sweep_values
 
-    asked = [sweep_values(text) for text in sweeps]
-    axes = dict(asked)
-    if len(axes) < len(asked):
+    swept = [sweep_values(text) for text in sweeps]
+    axes = dict(swept)
+    if len(axes) < len(swept):
         raise EmulatorError(
             f"--sweep {' --sweep '.join(sweeps)}: a name is given twice; write all of its values in one --sweep"
         )
@@ -175,17 +175,17 @@ def _many(
     job, _ = job_of(model, **(options | base | first))
     profile = profile_named(calibration)
     if axes:
-        found = sweep_facts(f"{model}, {', '.join(sweeps)}", sweep(job, profile, axes))
-        text = sweep_text(found) if form == "text" else ""
+        report = sweep_facts(f"{model}, {', '.join(sweeps)}", sweep(job, profile, axes))
+        text = sweep_text(report) if form == "text" else ""
     else:
         every = searched(job, profile, global_batch=wanted)
         title = f"{model} on {job.system.name}" + (f", global batch {wanted:,.0f}" if wanted else "")
-        found = search_facts(title, every, top)
-        text = search_text(found)
+        report = search_facts(title, every, top)
+        text = search_text(report)
     if output is not None:
-        write(output, picture(output, found, axes or None))
+        write(output, picture(output, report, axes or None))
     if form == "json":
-        print_json(found)
+        print_json(report)
     else:
         say(text)
 

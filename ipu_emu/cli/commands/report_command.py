@@ -52,22 +52,22 @@ def report(format: str, text: bool, html: Path | None, perfetto: Path | None, fo
     if len(folders) == 2 and (html or perfetto):
         raise ArgumentError("--html and --perfetto show one run; leave out one of the folders")
     check_outputs(html=html, perfetto=perfetto)
-    found = [analyse(read_run(folder)) for folder in folders]
-    if len(found) == 2:
-        compared = compare(*found).data()
+    analyses = [analyse(read_run(folder)) for folder in folders]
+    if len(analyses) == 2:
+        compared = compare(*analyses).data()
         if format == "json":
             print_json(compared)
         else:
             console().print(comparison_text(compared))
         return
-    data = report_data(found[0])
+    data = report_data(analyses[0])
     if format == "json":
         print_json(data)
     else:
         console().print(report_text(data))
     if html:
-        write(html, report_html(found[0], data), mode=found[0].run.mode)
+        write(html, report_html(analyses[0], data), mode=analyses[0].run.mode)
         if library_script() is None:
             click.echo(f"{html}: {MISSING}", err=True)
     if perfetto:
-        write(perfetto, trace_events(found[0].run), mode=found[0].run.mode)
+        write(perfetto, trace_events(analyses[0].run), mode=analyses[0].run.mode)

@@ -33,8 +33,8 @@ Examples
   ipu-emu scale --run train.py --instances 1,2,4 --accumulations 1,2,4 --batch 32 --weak --strong --rows rows.csv
 
 With --run, the program is passed --accumulation, or the values that replace {accumulation}, {instances}, {replicas}
-in its arguments. It must print "step_seconds 0.0123", or "throughput 4567" in samples per second. Rounds are
-interleaved, the shortest times are used, and a busy machine is refused. --launcher passes options to poprun-py, such
+in its arguments. It must print "step_seconds 0.0123", or "throughput 4567" in samples per second. Rounds
+alternate, the shortest times are used, and a busy machine is refused. --launcher passes options to poprun-py, such
 as the hosts of a cluster.
 
 Throughput is shown with its 90 % interval, the ideal line from the smallest size, and the results of Amdahl's law
@@ -86,7 +86,7 @@ def scale(
         raise EmulatorError("give one of both: a network to predict, or --run and a program to measure")
     _check_kind(measures=run is not None)
     if run is not None:
-        kinds = tuple(kind for kind, given in (("weak", weak), ("strong", strong)) if given) or ("weak",)
+        kinds = tuple(kind for kind, is_given in (("weak", weak), ("strong", strong)) if is_given) or ("weak",)
         numbers = {
             "instances": _numbers("--instances", instances),
             "accumulations": _numbers("--accumulations", accumulations),
@@ -99,17 +99,17 @@ def scale(
     assert model is not None
     if weak and strong:
         raise EmulatorError("--weak and --strong are two curves; ask for one at a time")
-    found = _predicted(model, calibration, sizes, strong, measured, options)
+    report = _predicted(model, calibration, sizes, strong, measured, options)
     if output is not None:
         from ipu_emu.cli.output.scale_report import picture
 
-        write(output, picture(output, found))
+        write(output, picture(output, report))
     if form == "json":
-        print_json(found)
+        print_json(report)
     else:
         from ipu_emu.cli.output.scale_report import scale_text
 
-        say(scale_text(found))
+        say(scale_text(report))
 
 
 #: Options of measurements only, and options of both kinds.
@@ -122,11 +122,11 @@ def _check_kind(*, measures: bool) -> None:
     names = [parameter.name or "" for parameter in click.get_current_context().command.params]
     own = ("replicas", "hosts")
     wrong = [n for n in names if n not in (*_MEASURES, *_BOTH)] if measures else [*_MEASURES, *own]
-    given = options_given(wrong)
-    if given:
+    rejected = options_given(wrong)
+    if rejected:
         why = "has no effect on --run" if measures else "is of --run"
-        why = "follows from --sizes" if given[0].removeprefix("--") in own and not measures else why
-        raise EmulatorError(f"{given[0]} {why}; leave it out")
+        why = "follows from --sizes" if rejected[0].removeprefix("--") in own and not measures else why
+        raise EmulatorError(f"{rejected[0]} {why}; leave it out")
 
 
 def _measure(
@@ -148,14 +148,14 @@ def _measure(
     if output is not None and output.suffix not in (".svg", ".png", ".html", ".htm"):
         raise EmulatorError(f"--output {output}: pictures are .svg, .html or .png; use one of these suffixes")
     check_outputs(rows=rows, output=output)
-    found = experiment.run(launched, idle=check_idle(force=force))
-    facts = experiment_facts(found, kinds)
+    measurements = experiment.run(launched, idle=check_idle(force=force))
+    facts = experiment_facts(measurements, kinds)
     if form == "json":
         print_json(facts)
     else:
         say(experiment_text(facts))
     if rows is not None:
-        write(rows, found.rows().encode())
+        write(rows, measurements.rows().encode())
     if output is not None:
         write(output, picture(output, facts))
 
@@ -194,8 +194,8 @@ def _predicted(
     job, _ = job_of(model, **options)
     points = at_sizes(job, profile, wanted, strong=strong)
     rows = [] if measured is None else [row for row in _rows(measured) if row.job.model == model]
-    beside = [measured_facts(row, predict(row.job, profile)) for row in rows]
-    return scale_facts(job.model, "strong" if strong else "weak", points, beside)
+    comparisons = [measured_facts(row, predict(row.job, profile)) for row in rows]
+    return scale_facts(job.model, "strong" if strong else "weak", points, comparisons)
 
 
 def _kind(name: str, ipus: int) -> str:

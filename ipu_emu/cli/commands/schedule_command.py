@@ -26,6 +26,7 @@ Number = TypeVar("Number", int, float)
 #: Limits that keep a drawing readable.
 _MAX_STAGES, _MAX_TASKS = 256, 20_000
 
+_KINDS = "\n".join(f"  {name:<11}  {entry.summary}" for name, entry in SCHEDULES.items())
 _HELP = """Print the slots of a pipeline: which stage runs which micro-batch, on which IPU.
 
 The pipeline is that of PROGRAM, a Python program for TensorFlow, which runs until its first compiled function would
@@ -33,10 +34,7 @@ run; or it is given by options.
 
 \b
 Kinds
-  grouped      each IPU runs a forward and a backward task per slot; 2N micro-batches in flight
-  interleaved  forward and backward tasks alternate; N micro-batches in flight; also known as 1F1B
-  sequential   one stage at a time, as with sharding
-  popart       as grouped, with the last forward stage and its backward as one task
+KINDS
 
 \b
 Examples
@@ -60,7 +58,7 @@ How to read the drawing
 --format json is a list of slots, each a list of {ipu, stage, micro_batch, what} in program order; backward stages are
 numbered after the forward ones. The efficiency is modelled from the times of the stages, without copies between
 IPUs and the weight update.
-"""
+""".replace("KINDS", _KINDS)
 
 
 @click.command(help=_HELP, short_help="Which stage of a pipeline runs when.")
@@ -121,9 +119,9 @@ def schedule(
 
     ipus = None if mapping is None else _mapping(mapping)
     if program:
-        found = _of_program(program, context)
-        kind, stages, count, ipus = found.kind, found.stages, found.count, found.mapping
-        inference, recompute, batch_serialization = not found.training, found.recompute, found.iterations
+        traced = _of_program(program, context)
+        kind, stages, count, ipus = traced.kind, traced.stages, traced.count, traced.mapping
+        inference, recompute, batch_serialization = not traced.training, traced.recompute, traced.iterations
     if stages is None or count is None:
         raise click.UsageError("Missing pipeline; give a program, or --stages and --count")
     if count * stages * batch_serialization > _MAX_TASKS:
@@ -148,7 +146,7 @@ def schedule(
     if form == "json":
         print_json([[asdict(task) for task in slot] for slot in pipeline.slots])
     elif form == "svg":
-        from ipu_emu.cli.output.schedule_svg import svg
+        from ipu_emu.cli.output.schedule_text import svg
 
         click.echo(svg(pipeline, times, Barrier(barrier)))
     else:
@@ -162,9 +160,9 @@ def _of_program(program: str, context: click.Context) -> TracedPipeline:
     from ipu_emu.cli.arguments.traced_program import TracedProgram
 
     names = ("kind", "stages", "count", "inference", "recompute", "io_tiles", "batch_serialization", "mapping")
-    given = [one for one in names if context.get_parameter_source(one) is click.core.ParameterSource.COMMANDLINE]
-    if given:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+    named = [name for name in names if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
+    if named:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in named)
         raise EmulatorError(
             f"{options}: the program {program} says what its pipeline is; drop the option, or the program"
         )
@@ -189,7 +187,7 @@ def _stage_times(forward: str | None, backward: str | None, stages: int) -> Stag
 
     forwards = [1.0] * stages if forward is None else _numbers(forward, "--forward", float)
     backwards = [2 * time for time in forwards] if backward is None else _numbers(backward, "--backward", float)
-    for option, given in (("--forward", forwards), ("--backward", backwards)):
-        if len(given) != stages:
-            raise EmulatorError(f"{option} has {len(given)} times for {stages} stages; give one per stage")
+    for option, times in (("--forward", forwards), ("--backward", backwards)):
+        if len(times) != stages:
+            raise EmulatorError(f"{option} has {len(times)} times for {stages} stages; give one per stage")
     return StageTimes(tuple(forwards), tuple(backwards))

@@ -135,9 +135,9 @@ class Chart:
                 size = 0.72 * shape.size
                 text = shape.text.replace("$", r"\$")
                 axes.text(shape.x, shape.y, text, size=size, ha=where, color=shape.colour, weight=weight)
-        made = io.BytesIO()
-        figure.savefig(made, format="png", metadata={"facts": facts} if facts else None)
-        return made.getvalue()
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", metadata={"facts": facts} if facts else None)
+        return buffer.getvalue()
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
@@ -255,4 +255,4 @@ def _flat(name: str, value: Any) -> list[tuple[str, str]]:
         pairs = dict(enumerate(value)).items()
     else:
         return [(name, json.dumps(value))]
-    return [line for key, each in pairs for line in _flat(f"{name}.{key}" if name else str(key), each)]
+    return [line for key, item in pairs for line in _flat(f"{name}.{key}" if name else str(key), item)]

@@ -19,58 +19,58 @@ __all__ = ["experiment_facts", "experiment_text", "picture"]
 _LINES = (("predicted", 0, False), ("ideal", 7, True), ("amdahl", 1, True), ("gustafson", 3, True))
 
 
-def experiment_facts(found: Measurements, kinds: tuple[str, ...]) -> dict[str, Any]:
+def experiment_facts(runs: Measurements, kinds: tuple[str, ...]) -> dict[str, Any]:
     """All measurements and derived numbers."""
-    fit = found.fit(found.fewest)
+    fit = runs.fit(runs.fewest)
     return {
         "schema": "ipu-emu experiment 1",
-        "program": shlex.join(found.experiment.program),
-        "idle": found.idle,
-        "cores": found.cores,
-        "rounds": found.experiment.rounds,
-        "instances_of_fit": found.fewest,
+        "program": shlex.join(runs.experiment.program),
+        "idle": runs.idle,
+        "cores": runs.cores,
+        "rounds": runs.experiment.rounds,
+        "instances_of_fit": runs.fewest,
         "micro_batch_seconds": fit.micro_batch,
         "constant_seconds": fit.constant,
         "degrees_of_freedom": fit.freedom,
         "residuals": list(fit.residuals),
-        "slowdowns": {str(count): slowdown for count, slowdown in found.slowdowns.items()},
-        "measurements": [_point(found, point) for point in found.points],
-        "curves": {kind: _curve(found, kind) for kind in kinds},
-        "warnings": [] if found.idle else ["the machine was busy at the start (--force): times may be too long"],
+        "slowdowns": {str(count): slowdown for count, slowdown in runs.slowdowns.items()},
+        "measurements": [_point(runs, point) for point in runs.points],
+        "curves": {kind: _curve(runs, kind) for kind in kinds},
+        "warnings": [] if runs.idle else ["the machine was busy at the start (--force): times may be too long"],
     }
 
 
-def _point(found: Measurements, point: Measurement) -> dict[str, Any]:
-    predicted = found.predicted(point.instances, point.accumulation)
+def _point(runs: Measurements, point: Measurement) -> dict[str, Any]:
+    predicted = runs.predicted(point.instances, point.accumulation)
     return {
         "instances": point.instances,
         "accumulation": point.accumulation,
         "step_seconds": point.seconds,
         "predicted_step_seconds": predicted,
         "error": predicted / point.seconds - 1,
-        "samples_per_second": found.throughput(point.instances, point.accumulation, point.seconds),
+        "samples_per_second": runs.throughput(point.instances, point.accumulation, point.seconds),
     }
 
 
-def _curve(found: Measurements, kind: str) -> list[dict[str, Any]]:
-    points = found.line(strong=kind == "strong")
+def _curve(runs: Measurements, kind: str) -> list[dict[str, Any]]:
+    points = runs.line(strong=kind == "strong")
     first = points[0]
-    constant = found.constant_share(first.accumulation)
-    base = found.throughput(first.instances, first.accumulation, first.seconds)
+    constant = runs.constant_share(first.accumulation)
+    base = runs.throughput(first.instances, first.accumulation, first.seconds)
     rows = []
     for point in points:
         ratio = point.instances / first.instances
-        predicted = found.predicted(point.instances, point.accumulation)
+        predicted = runs.predicted(point.instances, point.accumulation)
         rows.append(
             {
                 "instances": point.instances,
                 "accumulation": point.accumulation,
-                "measured_samples_per_second": found.throughput(point.instances, point.accumulation, point.seconds),
-                "predicted_samples_per_second": found.throughput(point.instances, point.accumulation, predicted),
+                "measured_samples_per_second": runs.throughput(point.instances, point.accumulation, point.seconds),
+                "predicted_samples_per_second": runs.throughput(point.instances, point.accumulation, predicted),
                 "ideal_samples_per_second": base * ratio,
                 "amdahl_samples_per_second": base * amdahl(constant, ratio),
                 "gustafson_samples_per_second": base * gustafson(constant, ratio),
-                "serial_fraction": found.serial_fraction(point, first),
+                "serial_fraction": runs.serial_fraction(point, first),
             }
         )
     return rows

@@ -67,9 +67,9 @@ def write_png(path: Path, runs: Sequence[ProgramRun], said: Sequence[str]) -> No
 
     figure: Any = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
-    for place, (mode, colour) in enumerate(_COLOURS.items()):
+    for index, (mode, colour) in enumerate(_COLOURS.items()):
         rates = [run.samples_per_second for run in runs if run.mode == mode]
-        axes.bar([at + (place - 1) * 0.27 for at in range(len(rates))], rates, 0.25, label=mode, color=colour)
+        axes.bar([at + (index - 1) * 0.27 for at in range(len(rates))], rates, 0.25, label=mode, color=colour)
     axes.set_xticks(range(len(_counts(runs))), [str(count) for count in _counts(runs)])
     axes.set_xlabel("instances")
     axes.set_ylabel("samples/s (wall time)")

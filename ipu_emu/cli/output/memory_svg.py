@@ -65,9 +65,9 @@ def svg(title: str, memories: Sequence[IpuMemory], system: System) -> str:
         canvas.text(left + nbytes * scale, canvas.y + 13, amount(nbytes), size=10, anchor="middle")
         canvas.path(f"M{left + nbytes * scale:.1f} {canvas.y:.1f}v4", stroke=FAINT)
     canvas.y += 24
-    for place, (part, colour) in enumerate(_COLOURS.items()):
-        canvas.box(MARGIN + 112 * place, canvas.y, 12, 12, fill=colour)
-        canvas.text(MARGIN + 112 * place + 18, canvas.y + 10, part, size=11)
+    for index, (part, colour) in enumerate(_COLOURS.items()):
+        canvas.box(MARGIN + 112 * index, canvas.y, 12, 12, fill=colour)
+        canvas.text(MARGIN + 112 * index + 18, canvas.y + 10, part, size=11)
     canvas.y += 36
     canvas.text(MARGIN, canvas.y, "live memory over the program, without persistent data", size=12, bold=True)
     canvas.y += 12
@@ -136,8 +136,8 @@ def _plot(canvas: Canvas, memory: IpuMemory, most: int) -> None:
 
 
 def _name(memory: IpuMemory) -> str:
-    beside = f"\nplus {amount(memory.streaming)}\nin Streaming Memory" if memory.streaming else ""
-    return f"IPU {memory.ipu}{beside}"
+    streaming = f"\nplus {amount(memory.streaming)}\nin Streaming Memory" if memory.streaming else ""
+    return f"IPU {memory.ipu}{streaming}"
 
 
 def _png(title: str, memories: Sequence[IpuMemory], system: System) -> bytes:

@@ -50,18 +50,18 @@ def stacked(chart: Chart, top: float, rows: list[tuple[str, dict[str, float]]]) 
 
 
 def _memory(chart: Chart, top: float, facts: dict[str, Any]) -> float:
-    found = facts["memory"]
-    chart.text(MARGIN, top, f"memory of each IPU: {found['verdict']}", size=13, bold=True)
-    limit = found["limit_bytes"]
-    scale = (_WIDTH - 2 * MARGIN - _LABEL) / max(limit, *(each["high_bytes"] for each in found["ipus"]))
-    for each in found["ipus"]:
+    needs = facts["memory"]
+    chart.text(MARGIN, top, f"memory of each IPU: {needs['verdict']}", size=13, bold=True)
+    limit = needs["limit_bytes"]
+    scale = (_WIDTH - 2 * MARGIN - _LABEL) / max(limit, *(ipu["high_bytes"] for ipu in needs["ipus"]))
+    for ipu in needs["ipus"]:
         top += 26
-        chart.text(MARGIN, top, f"IPU {each['ipu']}")
+        chart.text(MARGIN, top, f"IPU {ipu['ipu']}")
         x = float(MARGIN + _LABEL)
-        for index, (part, nbytes) in enumerate(each["parts_bytes"].items()):
+        for index, (part, nbytes) in enumerate(ipu["parts_bytes"].items()):
             chart.box(x, top - 15, nbytes * scale, _BAR, COLOURS[index], title=f"{part} {memory(nbytes)}")
             x += nbytes * scale
-        code = each["high_bytes"] - each["bytes"]
+        code = ipu["high_bytes"] - ipu["bytes"]
         chart.box(
             x,
             top - 15,
@@ -72,7 +72,7 @@ def _memory(chart: Chart, top: float, facts: dict[str, Any]) -> float:
             hatched=True,
         )
     end = MARGIN + _LABEL + limit * scale
-    chart.line([(end, top - 26 * len(found["ipus"])), (end, top + 10)], INK, dashed=True)
+    chart.line([(end, top - 26 * len(needs["ipus"])), (end, top + 10)], INK, dashed=True)
     return top
 
 

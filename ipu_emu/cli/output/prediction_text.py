@@ -59,18 +59,18 @@ def _terms(facts: dict[str, Any]) -> str:
 
 def _summary(facts: dict[str, Any]) -> str:
     classes = {name: seconds for name, seconds in facts["slot_seconds_by_class"].items() if seconds}
-    whole = sum(classes.values())
-    named = [(name, seconds / whole) for name, seconds in classes.items()]
+    total = sum(classes.values())
+    named = [(name, seconds / total) for name, seconds in classes.items()]
     shares = ", ".join(f"{name} {share:.0%}" for name, share in named if share >= 0.005)
-    found = facts["memory"]
-    fullest = max(found["ipus"], key=lambda each: (each["verdict"] == found["verdict"], each["high_bytes"]))
+    needs = facts["memory"]
+    fullest = max(needs["ipus"], key=lambda ipu: (ipu["verdict"] == needs["verdict"], ipu["high_bytes"]))
     efficiency = facts["efficiency"]
     lines = [
         f"limited by    {facts['limiting']}; busiest is IPU {facts['busiest_ipu']} ({shares})",
         f"utilisation   {facts['mfu']:.1%} of the matrix peak; {facts['hfu']:.1%} with recomputation",
         f"scaling       {efficiency['share_of_ideal']:.1%} of ideal ({facts['job']['replicas']} times one replica)",
-        f"memory        {found['verdict']}: IPU {fullest['ipu']} needs {memory(fullest['low_bytes'])} to "
-        f"{memory(fullest['high_bytes'])} of {memory(found['limit_bytes'])}",
+        f"memory        {needs['verdict']}: IPU {fullest['ipu']} needs {memory(fullest['low_bytes'])} to "
+        f"{memory(fullest['high_bytes'])} of {memory(needs['limit_bytes'])}",
     ]
     if facts["seconds_to_train"]:
         lines.append(f"to train      {facts['seconds_to_train'] / 60:,.1f} min, without evaluation and checkpoints")
@@ -79,12 +79,12 @@ def _summary(facts: dict[str, Any]) -> str:
 
 def _memory(facts: dict[str, Any]) -> str:
     lines = ["memory of each IPU"]
-    for each in facts["memory"]["ipus"]:
-        parts = ", ".join(f"{name} {memory(nbytes)}" for name, nbytes in each["parts_bytes"].items() if nbytes)
-        blocks = each["blocks"]
+    for ipu in facts["memory"]["ipus"]:
+        parts = ", ".join(f"{name} {memory(nbytes)}" for name, nbytes in ipu["parts_bytes"].items() if nbytes)
+        blocks = ipu["blocks"]
         names = f"{blocks[0]} .. {blocks[-1]}" if len(blocks) > 1 else "".join(blocks)
-        lines.append(f"  IPU {each['ipu']:<2} {each['verdict']:<12} {len(blocks):>3} blocks, {names}")
-        bounds = f"{memory(each['low_bytes'])} to {memory(each['high_bytes'])}"
+        lines.append(f"  IPU {ipu['ipu']:<2} {ipu['verdict']:<12} {len(blocks):>3} blocks, {names}")
+        bounds = f"{memory(ipu['low_bytes'])} to {memory(ipu['high_bytes'])}"
         lines.append(f"         {parts}; with code and what a compiler adds, {bounds}")
     lines.append(
         f"  all variables of a replica: {memory(facts['memory']['formula_literal_bytes'])} by the literal formula, "
@@ -94,13 +94,13 @@ def _memory(facts: dict[str, Any]) -> str:
 
 
 def _calibration(facts: dict[str, Any]) -> str:
-    found = facts["calibration"]
-    if not found:
+    calibration = facts["calibration"]
+    if not calibration:
         return ""
-    lines = [f"calibration {found['file']}, {found['rows']} rows"]
-    for each in found["parameters"]:
-        known = f"± {each['sigma']:.3f}" if each["identified"] else "(not identified)"
-        lines.append(f"  {each['name']:<24} {each['value']:6.3f} {known:<17} {each['unit']}: {each['meaning']}")
+    lines = [f"calibration {calibration['file']}, {calibration['rows']} rows"]
+    for row in calibration["parameters"]:
+        known = f"± {row['sigma']:.3f}" if row["identified"] else "(not identified)"
+        lines.append(f"  {row['name']:<24} {row['value']:6.3f} {known:<17} {row['unit']}: {row['meaning']}")
     return "\n".join(lines)
 
 

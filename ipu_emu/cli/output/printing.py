@@ -46,13 +46,13 @@ def check_outputs(**outputs: Path | None) -> None:
 
     Also raise it if two options write the same file.
     """
-    found: dict[str, str] = {}
+    taken: dict[str, str] = {}
     for option, path in outputs.items():
         if path is None:
             continue
         if fault := write_fault(path):
             raise EmulatorError(f"--{option} {path} cannot be written: {fault}")
-        other = option if path.exists() and not path.is_file() else found.setdefault(os.path.realpath(path), option)
+        other = option if path.exists() and not path.is_file() else taken.setdefault(os.path.realpath(path), option)
         if other != option:
             raise EmulatorError(f"--{other} and --{option} both write {path}; give each a name of its own")
 

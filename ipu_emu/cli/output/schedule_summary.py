@@ -84,8 +84,8 @@ class PipelineSummary:
         """IPUs of the device by IPU of the mapping; a device has a power of two of IPUs."""
         mapping = [ipu for stage in self.stages[: self.forward] for ipu in stage.ipus]
         width = 1 << max(self.ipus).bit_length() if max(self.ipus) > 0 else 1
-        found = shard_order(self.order, width, mapping)
-        return {ipu: found[ipu] for ipu in self.ipus if ipu != ALL_IPUS}
+        devices = shard_order(self.order, width, mapping)
+        return {ipu: devices[ipu] for ipu in self.ipus if ipu != ALL_IPUS}
 
     @property
     def title(self) -> str:

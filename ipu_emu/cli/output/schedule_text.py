@@ -1,4 +1,4 @@
-"""Schedule text: a pipeline schedule as text: a row per IPU, a column per slot, then its stages and figures."""
+"""Schedule text and picture: a pipeline schedule with a row per IPU, a column per slot; its stages and figures."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gcl.drawing.canvas import FAINT, INK, MARGIN, WIDTH, Canvas
 from gcl.drawing.units import counted
 from ipu_emu.cli.output.schedule_summary import PipelineSummary, ipu_name
 from ipu_emu.program.schedules import ALL_IPUS, Task, TaskType
-from ipu_emu.program.schedules.schedule_timing import Barrier, StageTimes, timing
+from ipu_emu.program.schedules.schedule_timing import Barrier, StageTimes, TimedTask, timed, timing
 
-__all__ = ["text"]
+__all__ = ["svg", "text"]
+
 
 _STYLES = {
     TaskType.FORWARD: "blue",
@@ -75,16 +77,81 @@ def _stages(pipeline: PipelineSummary) -> Table:
 
 
 def _figures(pipeline: PipelineSummary, times: StageTimes, barrier: Barrier) -> Text:
-    made = timing(pipeline.slots, times, barrier)
+    run = timing(pipeline.slots, times, barrier)
     up, main, down = pipeline.phases
     parts = f"forward {_list(times.forward)}" + (f", backward {_list(times.backward)}" if pipeline.training else "")
     return Text(
         f"{counted(len(pipeline.slots), 'slot')}: ramp-up {up}, main {main}, ramp-down {down}\n"
         f"at most {counted(pipeline.max_in_flight, 'micro-batch')} in flight\n"
-        f"modelled efficiency {made.efficiency:.1%} over {made.total:g} time units ({parts}; {_BARRIERS[barrier]})"
+        f"modelled efficiency {run.efficiency:.1%} over {run.total:g} time units ({parts}; {_BARRIERS[barrier]})"
     )
 
 
 def _list(values: tuple[float, ...]) -> str:
     """Return ``1 per stage``, or all values if they differ."""
     return f"{values[0]:g} per stage" if len(set(values)) == 1 else " ".join(f"{value:g}" for value in values)
+
+
+_COLOURS = {
+    TaskType.FORWARD: "#90caf9",
+    TaskType.BACKWARD: "#a5d6a7",
+    TaskType.BOTH: "#ce93d8",
+    TaskType.RECOMPUTE: "#ffe082",
+}
+_COLOURS |= {TaskType.LOAD: "#80deea", TaskType.STORE: "#ffab91"}
+#: The lines below compute on which transfers of I/O tiles are drawn.
+_LINES = {TaskType.LOAD: 1, TaskType.STORE: 2}
+_BUBBLE = "#eceff1"
+_LABEL, _LINE, _NUMBERS = 80, 18, 24
+
+
+def svg(pipeline: PipelineSummary, times: StageTimes, barrier: Barrier) -> str:
+    """Return the picture; the tooltip of a box describes its task."""
+    tasks, run = timed(pipeline.slots, times, barrier), timing(pipeline.slots, times, barrier)
+    canvas = Canvas()
+    canvas.text(MARGIN, canvas.y + 12, pipeline.title, size=15, bold=True)
+    figures = f"modelled efficiency {run.efficiency:.1%}, bubble {1 - run.efficiency:.1%}, {run.total:g} time units"
+    canvas.text(MARGIN, canvas.y + 30, figures, size=11)
+    canvas.y += 54
+    scale = (WIDTH - _LABEL) / (run.total or 1.0)
+    _slot_numbers(canvas, tasks, scale)
+    for ipu in pipeline.ipus:
+        _row(canvas, pipeline, ipu, [entry for entry in tasks if entry.task.ipu == ipu], scale)
+    canvas.y += 8
+    used = {entry.task.what for entry in tasks}
+    legend = [(work.value, colour) for work, colour in _COLOURS.items() if work in used]
+    for index, (name, colour) in enumerate([*legend, ("bubble", _BUBBLE)]):
+        canvas.box(MARGIN + 130 * index, canvas.y, 12, 12, fill=colour)
+        canvas.text(MARGIN + 130 * index + 18, canvas.y + 10, name, size=11)
+    canvas.y += 16
+    return canvas.document()
+
+
+def _slot_numbers(canvas: Canvas, tasks: list[TimedTask], scale: float) -> None:
+    """The numbers of slots where they begin, as far as there is room."""
+    begins: dict[int, float] = {}
+    for entry in tasks:
+        begins[entry.slot] = min(entry.start, begins.get(entry.slot, entry.start))
+    free = 0.0
+    for number, begin in sorted(begins.items()):
+        x = MARGIN + _LABEL + begin * scale
+        if x >= free:
+            canvas.text(x, canvas.y, str(number), size=9, fill=FAINT)
+            free = x + _NUMBERS
+    canvas.y += 8
+
+
+def _row(canvas: Canvas, pipeline: PipelineSummary, ipu: int, tasks: list[TimedTask], scale: float) -> None:
+    """The row of an IPU: compute, and below it the transfers of its I/O tiles, if there are any."""
+    left = MARGIN + _LABEL
+    canvas.text(MARGIN, canvas.y + 13, ipu_name(ipu), bold=True)
+    if ipu != ALL_IPUS:
+        canvas.box(left, canvas.y, WIDTH - _LABEL, _LINE - 2, fill=_BUBBLE)
+    for entry in tasks:
+        x, y = left + entry.start * scale, canvas.y + _LINE * _LINES.get(entry.task.what, 0)
+        width, mark = (entry.end - entry.start) * scale, pipeline.mark(entry.task)
+        tip = f"slot {entry.slot}: {entry.task}, {entry.start:g} to {entry.end:g}"
+        canvas.box(x, y, max(width - 1, 0.5), _LINE - 2, fill=_COLOURS[entry.task.what], title=tip)
+        if width > 7 * len(mark):
+            canvas.text(x + width / 2, y + 12, mark, size=10, anchor="middle", fill=INK)
+    canvas.y += _LINE * (1 + max((_LINES.get(entry.task.what, 0) for entry in tasks), default=0)) + 6

@@ -20,22 +20,22 @@ _MOST_LINES = 60
 _HEAD = "rank  IPUs  replicas  batch  accumulation  recompute  states         samples/s  global batch  memory"
 
 
-def search_facts(title: str, found: Configurations, top: int) -> dict[str, Any]:
+def search_facts(title: str, configurations: Configurations, top: int) -> dict[str, Any]:
     """The first ``top`` rows, and the Pareto front of throughput and global batch."""
-    front = found.pareto()
+    front = configurations.pareto()
     return {
         "schema": "ipu-emu search 1",
         "job": title,
-        "examined": found.examined,
-        "fitting": len(found),
-        "rows": found.rows(top),
+        "examined": configurations.examined,
+        "fitting": len(configurations),
+        "rows": configurations.rows(top),
         "pareto": [{name: value for name, value in row.items() if name != "rank"} for row in front.rows(len(front))],
     }
 
 
-def sweep_facts(title: str, found: Configurations) -> dict[str, Any]:
+def sweep_facts(title: str, configurations: Configurations) -> dict[str, Any]:
     """All rows in the order of the sweep."""
-    rows = found.rows(len(found))
+    rows = configurations.rows(len(configurations))
     return {
         "schema": "ipu-emu sweep 1",
         "job": title,
@@ -69,7 +69,7 @@ def sweep_text(facts: dict[str, Any]) -> str:
 
 
 def _row(row: dict[str, Any]) -> str:
-    states = " ".join(name for name, given in (("sharded", row["shared"]), ("off-chip", row["off_chip"])) if given)
+    states = " ".join(name for name, is_on in (("sharded", row["shared"]), ("off-chip", row["off_chip"])) if is_on)
     return (
         f"{row['ipus']:>4}  {row['replicas']:>8}  {row['batch']:>5}  {row['accumulation']:>12}  "
         f"{'yes' if row['recompute'] else 'no':>9}  {states:<16} {row['samples_per_second']:>11,.0f}  "

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from gcl.kernels.file_lock import held
 from ipu_emu.compiler.cache.executable_codec import Encoder
-from ipu_emu.compiler.cache.executable_file import MAGIC, from_bytes, to_bytes
+from ipu_emu.compiler.cache.packed_value import pack, unpack
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
@@ -33,14 +33,10 @@ from popdist_py.files.trusted_files import UntrustedError, folder_fault, read_tr
 from popdist_py.messages.user_warning import warn_user
 
 __all__ = [
-    "cache_key",
-    "cached_file",
-    "compiled_once",
-    "load_executable",
-    "save_executable",
-    "with_variables",
-    "without_variables",
-]
+    "cache_key", "cached_file", "compiled_once", "from_bytes", "load_executable", "save_executable", "to_bytes",
+    "with_variables", "without_variables",
+]  # fmt: skip
+
 
 #: Seconds to wait for another process that compiles the same model; then this one does it too.
 PATIENCE = 300.0
@@ -114,7 +110,7 @@ def load_executable(path: str | os.PathLike[str], key: str | None = None) -> Exe
         fault = folder_fault(Path(path).parent) or folder_fault(Path(file).parent)
         if fault:
             raise UntrustedError(fault)
-        data = read_trusted(file, MAGIC)
+        data = read_trusted(file, _MAGIC)
     except UntrustedError as error:
         raise EmulatorError(
             f"The executable '{os.fspath(path)}' is not loaded: {error}; if you trust it, copy it to a private folder"
@@ -188,3 +184,20 @@ def with_variables(executable: Executable, values: Mapping[str, NDArray[Any]]) -
     own = {id: np.array(value) for id, value in loaded.data.items()}
     given = {id: value for id, value in values.items() if id in variables}
     return replace(executable, graph=replace(loaded, data=own | given))
+
+
+#: The first bytes of a file.
+_MAGIC = b"IPUEMU\x00\x02"
+
+
+def to_bytes(executable: Executable, key: str) -> bytes:
+    """Return ``executable`` as the content of a file."""
+    return pack(_MAGIC, executable, key)
+
+
+def from_bytes(data: bytes, key: str | None = None) -> Executable:
+    """Reverse ``to_bytes``; raise EmulatorError for bytes that are damaged, or of another key."""
+    made = unpack(_MAGIC, data, "an executable", key)
+    if not isinstance(made, Executable):
+        raise EmulatorError("it does not hold an executable")
+    return made

@@ -4,7 +4,7 @@
     CopyVarUpdate(momentum, m)              ->    momentum, weight = FusedUpdate(momentum, weight, ...)
     CopyVarUpdate(weight, w)
 
-So every element-wise weight update reads and writes its data once, whatever the optimizer, with the same arithmetic.
+So every element-wise weight update reads and writes its data once, whatever the optimiser, with the same arithmetic.
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
-"""Gradient: a gradient that replicas reduce between the backward pass and the weight updates."""
+"""Gradient: a gradient that replicas reduce before the weight updates; that of a tied table has two sums."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
-__all__ = ["Gradient", "GradientReduction"]
+from ipu_emu.compiler.placement.tensor_places import tensor_places
+from ipu_emu.graph import Graph, Op, StepPhase
+
+__all__ = ["Gradient", "GradientReduction", "with_sums_of_their_own"]
 
 
 class GradientReduction(Enum):
@@ -33,3 +37,52 @@ class Gradient:
     rounded: bool = False
     remote: bool = False
     joins: str = ""
+
+
+#: The ops whose results are the gradients of look-ups.
+_LOOK_UPS = ("GatherGrad", "GroupedGatherGrad")
+
+
+def with_sums_of_their_own(graph: Graph, gradients: Sequence[Gradient], whole: Collection[str]) -> list[Gradient]:
+    """Return ``gradients`` with two in place of that of each tied table, unless its total is in ``whole``.
+
+        Gradient___w = Add(MatMulT:0, GatherGrad:0)           Accum___w/tied += MatMulT:0
+        Accum___w += Gradient___w                        ->   Accum___w      += GatherGrad:0
+                                                              after the last micro-batch: Accum___w += Accum___w/tied
+
+    In a pipeline the backward pass of the product comes many micro-batches before that of the look-up, and a gradient
+    as large as the table would be kept for each of them. Separate sums avoid this. The order of additions depends
+    only on the graph, so that results are bitwise the same with every schedule and placement.
+    """
+    producers, places = graph.producers(), tensor_places(graph)
+    made = []
+    for gradient in gradients:
+        parts = _parts(producers, gradient) if gradient.total not in whole else None
+        if parts is None:
+            made.append(gradient)
+            continue
+        home = places[gradient.weight].ipu
+        looked_up, other = sorted(parts, key=lambda id: places[id].ipu != home)  # stable: ties keep the look-up first
+        total = graph.tensor(gradient.total)
+        tied = graph.add(replace(total, id=graph.unused(f"{total.id}/tied"))).id
+        made.append(replace(gradient, part=looked_up))
+        made.append(replace(gradient, part=other, total=tied, scattered=True, joins=gradient.total))
+    return made
+
+
+def _parts(producers: Mapping[str, Op], gradient: Gradient) -> tuple[str, str] | None:
+    """The gradient of the look-up, and the other summand; None if there is no such sum."""
+    op = producers[gradient.part]
+    if op.type != "Add" or len(op.inputs) != 2:
+        return None
+    made = [producers.get(id) for id in op.inputs]
+    if (
+        any(each is None or each.phase is not StepPhase.BACKWARD or each.guard != op.guard for each in made)
+        or op.guard
+    ):
+        return None
+    looks_up = [each is not None and each.type in _LOOK_UPS for each in made]
+    if looks_up[0] == looks_up[1]:
+        return None
+    first, second = op.inputs
+    return (first, second) if looks_up[0] else (second, first)

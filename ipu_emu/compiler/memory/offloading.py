@@ -15,7 +15,7 @@ A variable is loaded once for each pass and each stage on an IPU. Copies change 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_emu.compiler.annotations import OUTPUT_LOCATION
@@ -24,7 +24,8 @@ from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, Tensor
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
 
-__all__ = ["ActivationStorage", "offload_accumulators", "offload_activations", "offload_variables"]
+__all__ = ["ActivationStorage", "offload_accumulators", "offload_activations", "offload_variables", "stage_inputs"]
+
 
 _LOADED, _REMOTE, _STORED = "Loaded___", "Remote___", "Stored___"
 _COPIES = (REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE)
@@ -144,3 +145,36 @@ def _may_leave(op: Op) -> bool:
 def _new(graph: Graph, base: str, like: str, *, off_chip: bool) -> str:
     tensor = replace(graph.tensor(like), id=graph.unused(base), role=Role.COMPUTED, shards=None, off_chip=off_chip)
     return graph.add(tensor).id
+
+
+def stage_inputs(graph: Graph, ids: Collection[str]) -> None:
+    """Move the inputs ``ids`` that an op reads to Streaming Memory.
+
+        y = Gemm(x, w)                     x' = RemoteLoad(x)        x: several places in Streaming Memory
+        ...                         ->     y = Gemm(x', w)
+        dw = Gemm(x, dy)                   ...
+                                           x'' = RemoteLoad(x)
+                                           dw = Gemm(x'', dy)
+
+    An input is loaded once for each pass, to the IPU that reads it first. Copies change no bit.
+    """
+    if not ids:
+        return
+    homes: dict[str, Place] = {}
+    loaded: dict[tuple[str, StepPhase], str] = {}
+    ops, graph.ops = graph.ops, []
+    for op in ops:
+        for id in dict.fromkeys(op.reads):
+            if id in ids and (id, op.phase) not in loaded:
+                place = homes.setdefault(id, op.place)
+                loaded[id, op.phase] = _near(graph, id)
+                graph.ops.append(Op(REMOTE_LOAD, (id,), (loaded[id, op.phase],), phase=op.phase, place=place))
+        inputs = tuple(loaded.get((id, op.phase), id) for id in op.inputs)
+        graph.ops.append(replace(op, inputs=inputs, guard=loaded.get((op.guard, op.phase), op.guard)))
+    for id in homes:
+        graph.tensors[id] = replace(graph.tensor(id), off_chip=True)
+
+
+def _near(graph: Graph, id: str) -> str:
+    tensor = graph.tensor(id)
+    return graph.add(replace(tensor, id=graph.unused(f"Loaded___{id}"), role=Role.COMPUTED)).id

@@ -103,7 +103,7 @@ def _footprints(executable: Executable, device: Device, beside: Executable | Non
     if beside is None:
         return needs
     others = footprints(beside, device.tiles_per_ipu)
-    return [one.beside(other) for one, other in zip_longest(needs, others, fillvalue=Footprint())]
+    return [one.shared_with(other) for one, other in zip_longest(needs, others, fillvalue=Footprint())]
 
 
 def _check_streaming_memory(executable: Executable, device: Device) -> None:

@@ -8,18 +8,21 @@ it at the same time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from ipu_emu.compiler.fusion.elementwise_fusion import fuse
 from ipu_emu.compiler.memory.stash_lifetimes import Access, StashUser, Timetable
 from ipu_emu.errors import InternalError
-from ipu_emu.graph import Graph, Role
+from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.shard_ops import collective_bytes
+from ipu_emu.ops.control.loop_and_while import BODY_MEMORY_PLAN, WHILE
 from ipu_emu.program.buckets import Bucket, workspace_of
 from ipu_emu.program.instructions import (
     AllReduce,
+    Compute,
     HostLoad,
     HostStore,
     Instruction,
@@ -49,8 +52,9 @@ from ipu_emu.program.memory_plan import (
 )
 from ipu_emu.program.overlapped_loops import overlapped_io
 from ipu_emu.program.scratch import scratch_of
+from ipu_emu.program.storage_order import batch_innermost
 
-__all__ = ["STASH_USERS", "plan_memory"]
+__all__ = ["STASH_USERS", "plan_bodies", "plan_memory"]
 
 
 def plan_memory(
@@ -269,3 +273,23 @@ STASH_USERS: dict[type[Instruction], tuple[StashUser, StashUser]] = {
     HostLoad: (StashUser.LOAD, StashUser.LOAD),
     HostStore: (StashUser.STORE, StashUser.STORE),
 }
+
+
+def plan_bodies(graph: Graph, *, fused: bool) -> None:
+    """Give every While of ``graph`` the plan of its body, inner loops first.
+
+    The regions of a body are part of the scratch of its op. The memory of the body's inputs and outputs is never
+    reused, because the op writes and reads them from outside.
+    """
+    graph.ops = [_planned(op, fused) if op.type == WHILE else op for op in graph.ops]
+
+
+def _planned(op: Op, fused: bool) -> Op:
+    body: Graph = op.attributes["body"].copy()
+    if fused:
+        fuse(body, body.outputs)
+    plan_bodies(body, fused=fused)
+    program = [Compute(inner) for inner in body.ops]
+    kept = list(dict.fromkeys([*body.inputs, *body.outputs]))
+    plan = plan_memory(body, program, batch_innermost=batch_innermost(body), buckets={}, kept=kept)
+    return replace(op, attributes={**op.attributes, "body": body, BODY_MEMORY_PLAN: plan})

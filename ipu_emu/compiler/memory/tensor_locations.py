@@ -65,7 +65,7 @@ class TensorLocations:
 
     def is_off_chip(self, variable: Tensor) -> bool:
         """Whether ``variable``, or the accumulator of a gradient, is in Streaming Memory."""
-        large = variable.whole.nelms >= self._rule(variable).smallest_off_chip
+        large = variable.unsharded.nelms >= self._rule(variable).smallest_off_chip
         return large and self._location(variable).off_chip
 
     def is_sharded(self, variable: Tensor) -> bool:

@@ -13,15 +13,14 @@ computed from ls g instead of g; eps and wd are scaled alike, so that x is the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, OptimizerState, UpdateRule, zeros
+from ipu_emu.compiler.optimisers.update_rule import HyperParameter, OptimizerState, UpdateRule, zeros
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, STEP
 from ipu_emu.graph import DType, Tensor
 from ipu_emu.graph.dtype import FLOAT
@@ -55,23 +54,16 @@ class AdamValues:
 class AdamRule(UpdateRule):
     """An optimiser of the Adam family for all weights of a graph."""
 
-    default: AdamValues
-    loss_scaling: HyperParameter
     form: AdamForm = AdamForm.ADAM
     l2: bool = False
     scaled_state: bool = False
-    specific: Mapping[str, AdamValues] = field(default_factory=dict)
-    clips: tuple[Clip, ...] = ()
-    accum_type: DType | None = None
     accl1_type: DType | None = FLOAT
     accl2_type: DType | None = FLOAT
 
-    def values(self, weight: str) -> AdamValues:
-        return self.specific.get(weight, self.default)
-
     def kinds(self, weight: str, *, divisor: int) -> dict[str, HyperParameter]:
         """The scalars of a weight; betas as 1 - beta, which float32 represents with more digits."""
-        v, ls = self.values(weight), self.loss_scaling
+        v: AdamValues = self.values(weight)
+        ls = self.loss_scaling
         state_scale = ls.value if self.scaled_state else 1.0
         follows = ls.constant or not self.scaled_state
         decay_scale = state_scale if self.l2 else 1.0

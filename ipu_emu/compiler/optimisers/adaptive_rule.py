@@ -18,14 +18,13 @@ States are Accl1___w (v1), Accl2___w (v2, where there is one) and Accl3___w (v3,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, OptimizerState, UpdateRule, ones, zeros
+from ipu_emu.compiler.optimisers.update_rule import HyperParameter, OptimizerState, UpdateRule, ones, zeros
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, ACCL3
 from ipu_emu.graph import DType, Tensor
 from ipu_emu.graph.dtype import FLOAT
@@ -57,23 +56,16 @@ class AdaptiveValues:
 class AdaptiveRule(UpdateRule):
     """An optimiser of the adaptive family for all weights of a graph."""
 
-    default: AdaptiveValues
-    loss_scaling: HyperParameter
     form: AdaptiveForm = AdaptiveForm.RMS_PROP
     l2: bool = False
     tf_variant: bool = False
-    specific: Mapping[str, AdaptiveValues] = field(default_factory=dict)
-    clips: tuple[Clip, ...] = ()
-    accum_type: DType | None = None
     accl1_type: DType | None = FLOAT
     accl2_type: DType | None = FLOAT
     accl3_type: DType | None = None
 
-    def values(self, weight: str) -> AdaptiveValues:
-        return self.specific.get(weight, self.default)
-
     def kinds(self, weight: str, *, divisor: int) -> dict[str, HyperParameter]:
-        v, ls = self.values(weight), self.loss_scaling
+        v: AdaptiveValues = self.values(weight)
+        ls = self.loss_scaling
         return {
             "learningRate": v.learning_rate,
             "weightDecay": v.weight_decay,

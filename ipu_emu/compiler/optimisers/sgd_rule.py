@@ -13,15 +13,14 @@ by the loss scaling ls, and not yet divided by A R under Mean with Post:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, OptimizerState, UpdateRule, zeros
+from ipu_emu.compiler.optimisers.update_rule import HyperParameter, OptimizerState, UpdateRule, zeros
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL, ACCL1
 from ipu_emu.graph import DType, Tensor
 
@@ -52,16 +51,8 @@ class SgdValues:
 class SgdRule(UpdateRule):
     """Stochastic gradient descent for all weights of a graph."""
 
-    default: SgdValues
-    loss_scaling: HyperParameter
     with_momentum: Mode = Mode.COMBINED
-    specific: Mapping[str, SgdValues] = field(default_factory=dict)
-    clips: tuple[Clip, ...] = ()
-    accum_type: DType | None = None
     accl_type: DType | None = None
-
-    def values(self, weight: str) -> SgdValues:
-        return self.specific.get(weight, self.default)
 
     def mode(self, weight: str) -> Mode:
         """The states of a weight: none if its momentum is constant 0."""
@@ -71,7 +62,7 @@ class SgdRule(UpdateRule):
         return dict(zip(_KINDS[self.mode(weight)], self._compound(weight, divisor), strict=True))
 
     def _compound(self, weight: str, divisor: int) -> list[HyperParameter]:
-        v = self.values(weight)
+        v: SgdValues = self.values(weight)
         lr, wd, vs = v.learning_rate.value, v.weight_decay.value, v.velocity_scaling.value
         undamped, scale = 1 - v.dampening.value, self.loss_scaling.value * divisor
         if self.mode(weight) is Mode.PLAIN:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -65,15 +65,22 @@ def scalar(graph: Graph, id: str, hyper: HyperParameter) -> str:
     return id
 
 
+@dataclass(frozen=True)
 class UpdateRule(ABC):
-    """The compiler's view of an optimiser."""
+    """The compiler's view of an optimiser: the values of weights, those of ``specific`` ones, and what all share.
 
+    ``accum_type`` is the element type of accumulators; None is that of the weight.
+    """
+
+    default: Any
     loss_scaling: HyperParameter
-    clips: tuple[Clip, ...]
-    #: Weights with values other than the defaults.
-    specific: Mapping[str, Any]
-    #: Element type of accumulators; None is that of the weight.
-    accum_type: DType | None
+    specific: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    clips: tuple[Clip, ...] = field(default=(), kw_only=True)
+    accum_type: DType | None = field(default=None, kw_only=True)
+
+    def values(self, weight: str) -> Any:
+        """Return the values that apply to a weight."""
+        return self.specific.get(weight, self.default)
 
     @abstractmethod
     def kinds(self, weight: str, *, divisor: int) -> dict[str, HyperParameter]:

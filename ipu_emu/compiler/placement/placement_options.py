@@ -35,10 +35,15 @@ class PlacementOptions:
     phase_ipus: int = 2
     places: Mapping[str, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
 
+    @property
+    def assigns(self) -> bool:
+        """Whether ops are assigned to IPUs."""
+        return self.mode is not PlacementMode.OFF
+
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """``schedule`` is popart, grouped, interleaved or sequential.
+    """``schedule`` is the name of a row of ``ipu_emu.program.schedules.SCHEDULES``.
 
     A stage processes ``iterations`` micro-batches in a row before the next stage starts. With ``concurrent_stages`` a
     stage may have parts on several IPUs that work at the same time; with ``sharded_stages`` the ops of a stage may be

@@ -9,16 +9,23 @@ the body of a While                          is expanded in the same way
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, Tensor
+from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.control.iteration_bounds import with_bound
 from ipu_emu.ops.core.node import input_node
+from ipu_emu.ops.normalisation.group_norm import STRIDED
+from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in, stream_id_of
 from ipu_emu.ops.table import TABLE
 
-__all__ = ["expanded"]
+__all__ = ["expanded", "with_dropout", "with_strided_groups"]
+
 
 #: Ops that are random only in training, and collectives, which all replicas must run equally often.
 _UNREPEATED = ("Dropout", "ShapedDropout", "ReplicatedAllReduce", "ReplicatedReduceScatter")
@@ -110,3 +117,59 @@ def _with_all_outputs(graph: Graph, op: Op) -> Op:
             outputs[index] = graph.unused(f"{outputs[0] or op.type}/unused/{index}")
             graph.add(Tensor(outputs[index], dtype, shape))
     return replace(op, outputs=tuple(outputs))
+
+
+def with_dropout(model: Graph, *, training: bool = True) -> Graph:
+    """Return a copy of ``model`` (expanded) in which dropouts are active; without any, ``model`` itself.
+
+    Dropout          DropoutWithKey
+    ShapedDropout    ones of its shape -> DropoutWithKey -> broadcast and multiplied with the data
+    """
+    acting = {op.outputs[0] for op in model.ops if _acts(op, training)}
+    if not acting:
+        return model
+    graph = model.copy()
+    key = key_in(graph)
+    graph.ops = [one for op in graph.ops for one in (_keyed(graph, op, key) if op.outputs[0] in acting else [op])]
+    return graph
+
+
+def _acts(op: Op, training: bool) -> bool:
+    """Whether a dropout is active: by an input from opset 12 on, by an attribute (default: active) before."""
+    if op.type not in ("Dropout", "ShapedDropout") or op.attributes.get("ratio", 0.5) == 0:
+        return False
+    trains = training and (op.domain == GRAPHCORE or op.version < 12)
+    return bool(op.attributes.get("training_mode", trains)) and not op.attributes.get("is_test", 0)
+
+
+def _keyed(graph: Graph, op: Op, key: str) -> Iterator[Op]:
+    attributes = {**op.attributes, STREAM_ID: stream_id_of(op)}
+    if op.type == "Dropout":
+        yield replace(op, type="DropoutWithKey", inputs=(op.inputs[0], key), attributes=attributes)
+        return
+    (x, y), kind = (op.inputs[0], op.outputs[0]), graph.tensor(op.inputs[0]).dtype
+    shape = tuple(op.attributes["shape"])
+    ones, mask = (
+        graph.add(Tensor(f"{y}/{name}", kind, shape, role), data)
+        for name, role, data in (
+            ("ones", Role.CONSTANT, np.ones(shape, kind.numpy)),
+            ("mask", Role.COMPUTED, None),
+        )
+    )
+    drop = replace(op, type="DropoutWithKey", domain="", inputs=(ones.id, key), outputs=(mask.id,))
+    yield replace(drop, attributes=attributes)
+    placement = {name: value for name, value in op.attributes.items() if name.startswith("__")}
+    yield replace(op, type="Mul", domain="", inputs=(x, mask.id), attributes=placement)
+
+
+def with_strided_groups(model: Graph) -> Graph:
+    """A copy of ``model`` whose group normalisations have strided groups: channel c belongs to group c mod G."""
+    graph = model.copy()
+    graph.ops = [_strided(op) for op in model.ops]
+    return graph
+
+
+def _strided(op: Op) -> Op:
+    bodies = {key: with_strided_groups(value) for key, value in op.attributes.items() if isinstance(value, Graph)}
+    strided = {STRIDED: 1} if op.type == "GroupNormalization" and op.domain else {}
+    return replace(op, attributes={**op.attributes, **bodies, **strided}) if bodies or strided else op

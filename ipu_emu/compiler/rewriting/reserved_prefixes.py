@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 __all__ = [
-    "ACCL",
-    "ACCL1",
-    "ACCL2",
-    "ACCL3",
-    "ACCUM",
-    "COUNTER",
-    "GRADIENT",
-    "RANDOM_SEED",
-    "RESTORED",
-    "STASHED",
-    "STEP",
-    "UPDATED",
-    "without_prefix",
-]
+    "ACCL", "ACCL1", "ACCL2", "ACCL3", "ACCUM", "COUNTER", "GRADIENT", "RANDOM_SEED", "RESTORED", "STASHED", "STEP",
+    "UPDATED", "without_prefix",
+]  # fmt: skip
 
 GRADIENT = "Gradient___"
 ACCUM = "Accum___"

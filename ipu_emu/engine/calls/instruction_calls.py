@@ -20,15 +20,19 @@ from ipu_emu.engine.calls.instruction_trace import BoundLeaves, InstructionTrace
 from ipu_emu.engine.calls.op_calls import op_calls
 from ipu_emu.engine.calls.step_counters import StepCounters
 from ipu_emu.engine.calls.wall_time import WallCategory
-from ipu_emu.engine.replicas.background_reduction import BackgroundReduction
+from ipu_emu.engine.replicas.background_reduction import (
+    BackgroundReduction,
+    RoundedSum,
+    float_view,
+    rounded_reduction,
+)
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.engine.replicas.local_replicas import Replicas
-from ipu_emu.engine.replicas.rounded_reduction import RoundedSum, float_view, rounded_reduction
 from ipu_emu.engine.replicas.shard_collectives import CollectiveMember, shard_collective_call
 from ipu_emu.graph import Op
 from ipu_emu.ops import Call
 from ipu_emu.ops.codegen.held_copies import HeldCopies
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.op_definition import call_chain
 from ipu_emu.program.buckets import Bucket, workspace_of
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.fused_stores import FusedStores
@@ -186,7 +190,7 @@ class Binder:
         wide = float_view(self.buckets[kind.workspace.region], bucket)
         reduce = self.replicas.all_reduce(kind, wide, leaf.operator)
         placed = [(self.executable.plan.placements[id], name) for id, name in leaf.rounded]
-        sums = [RoundedSum(one.offset_of(0) // bucket.itemsize, one.tensor.nelms, name) for one, name in placed]
+        sums = [RoundedSum(at.offset_of(0) // bucket.itemsize, at.tensor.nelms, name) for at, name in placed]
         factor = self.executable.step.accumulation
         return rounded_reduction(
             bucket,
@@ -223,11 +227,11 @@ class Binder:
 
     def load(self, leaf: HostLoad, counters: StepCounters, micro_batch: int) -> Call:
         arrays = [buffers.at(leaf.tensor, micro_batch) for buffers in self.buffers]
-        id, shape, one, host = leaf.tensor, arrays[0].shape, leaf.broadcast, self.host
+        id, shape, broadcast, host = leaf.tensor, arrays[0].shape, leaf.broadcast, self.host
 
         def load() -> None:
             feed = host.current
-            chunk = feed.read(id).reshape(shape) if one else None
+            chunk = feed.read(id).reshape(shape) if broadcast else None
             for array in arrays:
                 np.copyto(array, feed.read(id).reshape(shape) if chunk is None else chunk)
 

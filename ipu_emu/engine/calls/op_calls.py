@@ -9,24 +9,24 @@ perceptron of 16 x 16 layers, 36 instructions: 2.3 us of CPU time per instructio
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from functools import partial
+from itertools import count
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import bound
 from ipu_emu.engine.calls.floating_point_checks import with_floating_point_check
-from ipu_emu.engine.calls.while_call import while_call
 from ipu_emu.engine.replicas.buffers import Buffers
-from ipu_emu.graph import Graph, Op
+from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.ops import TABLE, BoundOp, Call
 from ipu_emu.ops.codegen.compiled_call import relocation
 from ipu_emu.ops.codegen.held_copies import HeldCopies
-from ipu_emu.ops.control.loop_and_while import WHILE
-from ipu_emu.ops.core.call_chain import CallChain, call_chain
+from ipu_emu.ops.control.loop_and_while import BODY_MEMORY_PLAN, WHILE
+from ipu_emu.ops.core import CallChain, Kernel, call_chain
 from ipu_emu.ops.core.kernel_helpers import storage
-from ipu_emu.ops.core.op_definition import Kernel
 from ipu_emu.ops.elementwise.fused_elementwise import fused_store
 from ipu_emu.program.memory_plan import node_in
 
@@ -63,18 +63,18 @@ def op_calls(
         tuple(workspace),
         *_held(op, held, images),
     )
-    kernel = partial(while_call, bind=partial(op_calls, watch=watch)) if op.type == WHILE else TABLE[op].kernel
+    kernel = partial(_while_call, bind=partial(op_calls, watch=watch)) if op.type == WHILE else TABLE[op].kernel
     assert kernel is not None
     if then is not None:
         return _with_function(graph, bound_op, kernel, then, buffers, micro_batch)
     read = [id for id in dict.fromkeys(op.inputs) if id in images]
     written = [id for id in dict.fromkeys(op.outputs) if id in images]
-    made = [
+    calls = [
         *(_widen(stored[id], images[id]) for id in read),
         kernel(bound_op),
         *(_round(images[id], stored[id]) for id in written),
     ]
-    steps = [_without_dispatch(step) for step in made]
+    steps = [_without_dispatch(step) for step in calls]
     if watch:
         operands = ([stored[id] for id in ids if id] for ids in (op.inputs, op.outputs))
         steps = [with_floating_point_check(f"Op {op.type} ({', '.join(op.outputs)})", call_chain(*steps), *operands)]
@@ -134,3 +134,54 @@ def _widen(half: NDArray[Any], image: NDArray[Any]) -> Call:
 
 def _round(image: NDArray[Any], half: NDArray[Any]) -> Call:
     return relocation(storage(image), storage(half))
+
+
+_Array = NDArray[Any]
+
+
+def _while_call(bound: BoundOp, *, bind: Callable[[Graph, Op, Buffers], list[Call]]) -> Call:
+    """The call that runs a While; ``bind`` prepares the ops of its body.
+
+        body inputs: i, condition, states, captured        body outputs: condition, states, collected
+
+    The outputs of the op hold the states between two iterations, so that a body may swap them.
+    """
+    body: Graph = bound.node.op.attributes["body"]
+    plan, states = bound.node.op.attributes[BODY_MEMORY_PLAN], int(bound.node.op.attributes["states"])
+    buffers = Buffers(plan, dict(zip(plan.sizes, bound.scratch, strict=True)))
+    arrays = buffers.arrays
+    number, going, *inputs = (arrays[id] for id in body.inputs)
+    again, *results = (arrays[id] for id in body.outputs)
+    start: list[Call] = [
+        partial(np.copyto, arrays[t.id], body.data[t.id]) for t in body.with_role(Role.CONSTANT) if t.id in arrays
+    ]
+    start += _copies(bound.inputs[2:], inputs) + _copies(inputs[:states], bound.outputs[:states])
+    iteration = call_chain(*(step for op in body.ops for step in bind(body, op, buffers)))
+    keep, resume = (
+        call_chain(*copies)
+        for copies in (_copies(results, bound.outputs[:states]), _copies(bound.outputs, inputs[:states]))
+    )
+    collected = list(zip(bound.outputs[states:], results[states:], strict=True))
+    most, condition = (bound.inputs[index] for index in (0, 1))
+
+    def run() -> None:
+        for step in start:
+            step()
+        going[()] = condition is None or condition.all()
+        for i in count() if most is None else range(int(most.reshape(-1)[0])):
+            if not going:
+                break
+            number[()] = i
+            iteration()
+            keep()
+            for rows, row in collected:
+                rows[i] = row
+            going[()] = again.all()
+            resume()
+
+    return run
+
+
+def _copies(sources: Any, targets: Any) -> list[Call]:
+    """Copies from each source to its target; surplus ones are ignored."""
+    return [partial(np.copyto, target, source) for source, target in zip(sources, targets, strict=False)]

@@ -14,14 +14,13 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from ipu_emu.engine.bound_parts import StepContext
-from ipu_emu.engine.calls.instruction_calls import Binder, HostPosition
+from ipu_emu.engine.calls.instruction_calls import Binder, HostPosition, StepFeedProtocol
 from ipu_emu.engine.calls.multi_buffered_calls import MultiBufferedBinder, MultiBufferedCalls
 from ipu_emu.engine.calls.step_counters import StepCounters
 from ipu_emu.engine.calls.wall_time import Timer, WallCategory
-from ipu_emu.engine.overlap.staged_inputs import StagedInputs
 from ipu_emu.engine.threads.background_thread import BackgroundTask, BackgroundThread
 from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.ops import Call
@@ -29,6 +28,72 @@ from ipu_emu.program.instructions import HostLoad, HostStore, Overlap
 from ipu_emu.program.overlapped_loops import OverlappedLoop
 
 __all__ = ["BoundOverlappedLoop"]
+
+
+@runtime_checkable
+class _LookaheadFeed(StepFeedProtocol, Protocol):
+    """A feed that may know the data of its next step."""
+
+    #: The number of the current step.
+    step: int
+
+    def upcoming(self) -> StepFeedProtocol | None:
+        """The data of step ``step + 1`` if they are ready; called after all data of this step are read."""
+
+
+class _StagedInputs:
+    """Tracks the staged part of the next step, for ``replicas`` local replicas.
+
+    If the feed knows the data of its next step, they are staged while the last micro-batches of this step compute. A
+    step with other data discards them.
+    """
+
+    def __init__(self, loop: OverlappedLoop, host: HostPosition, replicas: int) -> None:
+        self.loop, self.host, self.replicas = loop, host, replicas
+        #: Micro-batches of this step that were staged before it began.
+        self.there = 0
+        self._next: StepFeedProtocol | None = None
+        self._of: tuple[StepFeedProtocol, int] | None = None
+        self._count = 0
+
+    def begin(self) -> None:
+        """Start a step: use the micro-batches that are staged for it, and skip them in the feed."""
+        feed = self.host.current
+        fits = isinstance(feed, _LookaheadFeed) and self._of is not None
+        fits = fits and self._of == (feed, getattr(feed, "step", None))
+        self.there = self._count if fits else 0
+        self.forget()
+        for leaf in self.loop.loads:
+            for _ in range(self.there * (1 if leaf.broadcast else self.replicas)):
+                feed.read(leaf.tensor)
+
+    def forget(self) -> None:
+        """Discard the staged micro-batches."""
+        self._next, self._of, self._count = None, None, 0
+
+    def coming(self, number: int) -> Sequence[int]:
+        """Micro-batches of the next step that may be staged while ``number`` computes."""
+        if not self.loop.staged or not isinstance(self.host.current, _LookaheadFeed):
+            return ()
+        total, ahead = self.loop.total, min(leaf.ahead for leaf in self.loop.loads)
+        first = number + ahead if number else 1
+        return range(max(total, first), min(2 * total, number + ahead + 1))
+
+    def stage(self, number: int, load: Call) -> None:
+        """Load a micro-batch of the next step, unless the feed did not have the previous one ready."""
+        feed = self.host.current
+        assert isinstance(feed, _LookaheadFeed)
+        if number - self.loop.total != self._count:
+            return
+        self._next = self._next or feed.upcoming()
+        if self._next is None:
+            return
+        self._of, self.host.feed = (feed, feed.step + 1), self._next
+        try:
+            load()
+        finally:
+            self.host.feed = feed
+        self._count += 1
 
 
 class BoundOverlappedLoop:
@@ -51,7 +116,7 @@ class BoundOverlappedLoop:
         self._caller_writes = loop.staged and all(leaf.overlap is Overlap.NONE for leaf in loop.stores)
         self._thread = BackgroundThread("host-io-0")
         self._tasks: dict[int, list[BackgroundTask]] = {}  # by the micro-batch that must wait for them
-        self._staging = StagedInputs(loop, self._source, len(binder.buffers))
+        self._staging = _StagedInputs(loop, self._source, len(binder.buffers))
 
     def run(self, context: StepContext) -> None:
         """Run all batches."""
@@ -80,8 +145,8 @@ class BoundOverlappedLoop:
         """Wait for the transfers that the micro-batch needs, and start those that may run during its compute."""
         self._thread.wait(self._tasks.pop(number, ()))
         if number >= self._staging.there:
-            self._now(self._load, number, self.loop.loads_for(number, beside=False))
-        stores = self.loop.stores_of(number - 1, beside=True)
+            self._now(self._load, number, self.loop.loads_for(number, overlapped=False))
+        stores = self.loop.stores_of(number - 1, overlapped=True)
         if stores:
             # A tensor that is stored during compute has two buffers: the micro-batch after the next one reuses this
             # buffer.
@@ -94,9 +159,9 @@ class BoundOverlappedLoop:
     def _finish(self, number: int) -> None:
         """Run the stores that are not overlapped."""
         if not self._caller_writes:
-            self._now(self._store, number, self.loop.stores_of(number, beside=False))
+            self._now(self._store, number, self.loop.stores_of(number, overlapped=False))
         else:
-            self._store(number, self.loop.stores_of(number, beside=False))
+            self._store(number, self.loop.stores_of(number, overlapped=False))
 
     def _now(self, transfer: Callable[[int, Any], None], number: int, leaves: Sequence[HostLoad | HostStore]) -> None:
         """Transfer in the caller's thread once the background thread is idle."""

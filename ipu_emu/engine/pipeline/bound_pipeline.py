@@ -83,7 +83,7 @@ class BoundPipeline:
             list(host_syncs(slots, self.ipus, self.pattern)),
             self.ipus,
             [[piece.calls.category is WallCategory.COLLECTIVES for piece in stage.work] for stage in self.stages],
-            given={number for number, stage in enumerate(self.stages) if stage.gives.access.spans},
+            loaded={number for number, stage in enumerate(self.stages) if stage.gives.access.spans},
             taken={number for number, stage in enumerate(self.stages) if stage.takes.access.spans},
         )
 
@@ -131,20 +131,18 @@ class BoundPipeline:
         share = -(-len(replicas) * self.width // count)
         host = -(-len(replicas) * self.width // share)
         numbers: dict[tuple[int, int], int] = {}
-        made: list[tuple[int, WallCategory, Call]] = []
+        tasks: list[tuple[int, WallCategory, Call]] = []
         needed: list[set[int]] = []
         for number, event in enumerate(self.order):
             for replica in [HOST] if event.actor in (HOST, FABRIC) else replicas:
                 near = (*replicas, HOST) if replica == HOST else (replica, HOST)
-                numbers[number, replica] = len(made)
+                numbers[number, replica] = len(tasks)
                 thread = host if replica == HOST else (replica * self.width + event.actor) // share
-                made.append((thread, self._piece(event).calls.category, self._call(event, replica)))
-                needed.append(
-                    {numbers[one, each] for one in self._needs[number] for each in near if (one, each) in numbers}
-                )
+                tasks.append((thread, self._piece(event).calls.category, self._call(event, replica)))
+                needed.append({numbers[n, r] for n in self._needs[number] for r in near if (n, r) in numbers})
         threads: list[list[ThreadTask]] = [[] for _ in range(host + 1)]
-        tokens = dependencies([thread for thread, *_ in made], needed)
-        for (thread, category, call), dependency in zip(made, tokens, strict=True):
+        tokens = dependencies([thread for thread, *_ in tasks], needed)
+        for (thread, category, call), dependency in zip(tasks, tokens, strict=True):
             threads[thread].append(ThreadTask(call, category, dependency))
         return threads
 

@@ -47,18 +47,18 @@ def host_syncs(slots: Sequence[Tasks], ipus: Sequence[int], pattern: SyncConfigu
     """One for each slot; ``ipus`` has the IPU of each stage."""
     waiting = sync_partners(1 + max(ipus), pattern)
 
-    def served(tasks: Tasks, slot: Tasks, *, beside: bool) -> Tasks:
-        """The ``tasks`` whose data can be transferred during ``slot`` (``beside``), or the others."""
+    def served(tasks: Tasks, slot: Tasks, *, overlapped: bool) -> Tasks:
+        """The ``tasks`` whose data can be transferred during ``slot`` (``overlapped``), or the others."""
         busy = {ipus[stage] for stage, _ in slot}
-        return tuple(task for task in tasks if (not waiting[ipus[task[0]]] & busy) is beside)
+        return tuple(task for task in tasks if (not waiting[ipus[task[0]]] & busy) is overlapped)
 
     earlier, later = [(), *slots[:-1]], [*slots[1:], ()]
     for number, (before, slot, after) in enumerate(zip(earlier, slots, later, strict=True)):
         first, last = number == 0, number == len(slots) - 1
         yield HostSync(
             slot,
-            given_before=slot if first else served(slot, before, beside=False),
-            given_beside=served(after, slot, beside=True),
-            taken_beside=served(before, slot, beside=True),
-            taken_after=slot if last else served(slot, after, beside=False),
+            given_before=slot if first else served(slot, before, overlapped=False),
+            given_beside=served(after, slot, overlapped=True),
+            taken_beside=served(before, slot, overlapped=True),
+            taken_after=slot if last else served(slot, after, overlapped=False),
         )

@@ -68,7 +68,7 @@ class MemoryAccess:
     @classmethod
     def of(cls, leaves: Sequence[Leaf], plan: MemoryPlan) -> MemoryAccess:
         """The memory that instructions use."""
-        found: dict[tuple[str, int, int], bool] = {}
+        accesses: dict[tuple[str, int, int], bool] = {}
         used = [(id, False) for leaf in leaves for id in leaf.reads] + [
             (id, True) for leaf in leaves for id in leaf.writes
         ]
@@ -76,8 +76,8 @@ class MemoryAccess:
             if id in plan.placements:
                 at = plan.placements[id]
                 key = at.region, at.offset, at.places
-                found[key] = found.get(key, False) or writes
-        return cls(tuple((*key, writes) for key, writes in found.items()))
+                accesses[key] = accesses.get(key, False) or writes
+        return cls(tuple((*key, writes) for key, writes in accesses.items()))
 
     def spots(self, micro_batch: int) -> Iterator[tuple[_Spot, bool]]:
         """The memory that an event uses in a micro-batch, and whether it is written."""
@@ -90,21 +90,21 @@ def events(
     ipus: Sequence[int],
     shared: Sequence[Sequence[bool]],
     *,
-    given: set[int],
+    loaded: set[int],
     taken: set[int],
 ) -> Iterator[Event]:
     """List the events in the order of a single thread; ``ipus`` has the IPU of each stage.
 
-    ``shared``: for each piece of each stage, whether it is a collective; ``given`` and ``taken``: the stages to which
-    the host writes and from which it reads.
+    ``shared``: for each piece of each stage, whether it is a collective; ``loaded`` and ``taken``: the stages to
+    which the host writes and from which it reads.
     """
 
     def served(kind: EventKind, tasks: Tasks, stages: set[int]) -> Iterator[Event]:
         return (Event(HOST, kind, stage, micro_batch) for stage, micro_batch in tasks if stage in stages)
 
     for sync in host_syncs:
-        yield from served(EventKind.GIVE, sync.given_before, given)
-        yield from served(EventKind.GIVE, sync.given_beside, given)
+        yield from served(EventKind.GIVE, sync.given_before, loaded)
+        yield from served(EventKind.GIVE, sync.given_beside, loaded)
         yield from served(EventKind.TAKE, sync.taken_beside, taken)
         for stage, micro_batch in sync.tasks:
             for piece, collective in enumerate(shared[stage]):
@@ -156,4 +156,4 @@ def dependencies_of(
         needed |= {worked[ipu] for ipu in waiting if ipu in worked}
         synced |= dict.fromkeys(waiting, number)
         worked[event.actor] = number
-        yield {one for one in needed if order[one].actor != event.actor}
+        yield {earlier for earlier in needed if order[earlier].actor != event.actor}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import lcm
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,8 @@ from ipu_emu.program.memory_plan import (
 from ipu_emu.program.scratch import scratch_of
 from ipu_emu.program.storage_order import order
 
-__all__ = ["Buffers", "aligned"]
+__all__ = ["Buffers", "aligned", "prefaulted"]
+
 
 _ALIGNMENT = 64
 _LARGE = 1 << 24
@@ -34,9 +37,9 @@ _LARGE = 1 << 24
 
 def aligned(nbytes: int) -> NDArray[np.uint8]:
     """Zeroed bytes that start at a multiple of the cache line size."""
-    whole = np.zeros(nbytes + _ALIGNMENT, np.uint8)
-    skip = -whole.ctypes.data % _ALIGNMENT
-    return whole[skip : skip + nbytes]
+    memory = np.zeros(nbytes + _ALIGNMENT, np.uint8)
+    skip = -memory.ctypes.data % _ALIGNMENT
+    return memory[skip : skip + nbytes]
 
 
 def _memory(region: str, nbytes: int, folder: str | None) -> NDArray[np.uint8]:
@@ -96,7 +99,7 @@ class Buffers:
             ]
             if placed and _is_in_small_pages(name, region.nbytes):
                 starts = [placement.offset_of(0) for placement in placed]
-                ends = [one.offset_of(0) + one.tensor.nbytes for one in placed]
+                ends = [placement.offset_of(0) + placement.tensor.nbytes for placement in placed]
                 yield region[min(starts) : max(ends)]
 
     def nbytes_of(self, ipu: int) -> int:
@@ -142,3 +145,35 @@ def in_order(flat: NDArray[Any], shape: tuple[int, ...], axes: tuple[int, ...]) 
     """``flat`` memory as an array of ``shape`` whose axes are stored in the order ``axes``."""
     stored = flat.reshape(tuple(shape[axis] for axis in axes))
     return stored.transpose(tuple(axes.index(axis) for axis in range(len(axes))))
+
+
+_PAGE = 4096
+
+
+@contextmanager
+def prefaulted(ranges: Sequence[NDArray[np.uint8]]) -> Iterator[None]:
+    """Fault in the pages of ``ranges`` during the block, which must not write to them; they remain zero.
+
+    The kernel provides a page of new memory when it is first written to, which takes longer than filling it: 0.2 of
+    the 0.25 s in which the 418 MiB of BERT-base's weights were copied to a new engine. A thread does this while the
+    main thread binds the program.
+    """
+    if not ranges:
+        yield
+        return
+    thread = Thread(target=_touch, args=(ranges,), name="early pages")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _touch(ranges: Sequence[NDArray[np.uint8]]) -> None:
+    """Write a zero to each page, in one NumPy call that releases the GIL.
+
+    madvise(MADV_POPULATE_WRITE) would take three quarters of the time, but binding waits for it whenever it needs
+    memory of its own.
+    """
+    for part in ranges:
+        part[::_PAGE] = 0

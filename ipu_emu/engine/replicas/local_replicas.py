@@ -20,7 +20,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Op, Tensor
 from ipu_emu.ops import Call
 from ipu_emu.ops.communication.collective_ops import REDUCE_SCATTER, group_of, operator_of
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.op_definition import call_chain
 from ipu_emu.program.buckets import Bucket
 
 __all__ = ["REDUCE_EARLY", "Replicas"]
@@ -99,8 +99,8 @@ class Replicas:
         """Whether gradients are reduced during the backward pass: by default if messages cross a network."""
         if self.total == self.local:
             return False
-        asked = os.environ.get(REDUCE_EARLY, "")
-        return asked == "1" if asked else self.communicator.transport in _BETWEEN_HOSTS
+        setting = os.environ.get(REDUCE_EARLY, "")
+        return setting == "1" if setting else self.communicator.transport in _BETWEEN_HOSTS
 
     @property
     def one_each(self) -> bool:
@@ -122,9 +122,9 @@ class Replicas:
         sent = np.concatenate([value.reshape(-1).view(np.uint8) for value in values])
         words = self.communicator.empty((-(-sent.nbytes // _WORD.itemsize),), _WORD)
         words.view(np.uint8)[0, : sent.nbytes] = sent
-        found = np.array(self.communicator.broadcast(words, 0, out=words)).view(np.uint8)[0]
+        received = np.array(self.communicator.broadcast(words, 0, out=words)).view(np.uint8)[0]
         ends = np.cumsum([value.nbytes for value in values])
-        parts = [found[end - value.nbytes : end] for end, value in zip(ends, values, strict=True)]
+        parts = [received[end - value.nbytes : end] for end, value in zip(ends, values, strict=True)]
         return [part.view(value.dtype).reshape(value.shape) for part, value in zip(parts, values, strict=True)]
 
     def collective(
@@ -134,13 +134,13 @@ class Replicas:
         communicator = self.within(group_of(op, self.total))
         scatters, operator = op.type == REDUCE_SCATTER, operator_of(op)
         shape = (source.nelms,) if scatters else source.shape
-        given = communicator.empty(shape, source.dtype.numpy)
-        taken = communicator.empty(outputs[0].shape, source.dtype.numpy) if scatters else given
+        sent = communicator.empty(shape, source.dtype.numpy)
+        taken = communicator.empty(outputs[0].shape, source.dtype.numpy) if scatters else sent
         call = communicator.reduce_scatter if scatters else communicator.all_reduce
         return call_chain(
             # The ellipsis keeps a single element an array.
-            *(partial(np.copyto, given[i, ...].reshape(x.shape), x) for i, x in enumerate(inputs)),
-            partial(call, given, operator, out=taken),
+            *(partial(np.copyto, sent[i, ...].reshape(x.shape), x) for i, x in enumerate(inputs)),
+            partial(call, sent, operator, out=taken),
             *(partial(np.copyto, y, taken[i, ...]) for i, y in enumerate(outputs)),
         )
 

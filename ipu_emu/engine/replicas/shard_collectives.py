@@ -20,7 +20,7 @@ from ipu_emu.graph import Op, Shards
 from ipu_emu.ops import Call
 from ipu_emu.ops.communication.collective_ops import SCATTER_GRADIENT, operator_of
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, copy_shard_in, copy_shard_out, shards_of
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.op_definition import call_chain
 
 __all__ = ["CollectiveMember", "shard_collective_call"]
 
@@ -48,16 +48,16 @@ def shard_collective_call(
     domain, size = first.shards.domain, sum(member.shards.size for member in members)
     communicator, local = replicas.within(domain), len(first.inputs)
     free = workspace.reshape(-1).view(first.inputs[0].dtype)
-    whole = free[: local * domain[1] * size].reshape(local, domain[1], size)
-    own = free[whole.size : whole.size + local * size].reshape(local, size)
+    buffer = free[: local * domain[1] * size].reshape(local, domain[1], size)
+    own = free[buffer.size : buffer.size + local * size].reshape(local, size)
     if first.op.type == SCATTER_GRADIENT:
         operator, between = operator_of(first.op), first.op.attributes.get(CROSS_DOMAIN)
-        calls = [partial(communicator.reduce_scatter, whole.reshape(local, -1), operator, out=own)]
+        calls = [partial(communicator.reduce_scatter, buffer.reshape(local, -1), operator, out=own)]
         if between is not None:
             calls.append(partial(replicas.within(tuple(between)).all_reduce, own, operator, out=own))
-        return call_chain(*_cuts(members, whole), *calls, *_taken(members, own))
+        return call_chain(*_cuts(members, buffer), *calls, *_taken(members, own))
     return call_chain(
-        *_given(members, own), partial(communicator.all_gather, own, out=whole), *_pastes(members, whole)
+        *_given(members, own), partial(communicator.all_gather, own, out=buffer), *_pastes(members, buffer)
     )
 
 
@@ -69,9 +69,9 @@ def _columns(members: Sequence[CollectiveMember]) -> Iterator[tuple[CollectiveMe
         start += member.shards.size
 
 
-def _cuts(members: Sequence[CollectiveMember], whole: _Array) -> Iterator[Call]:
+def _cuts(members: Sequence[CollectiveMember], buffer: _Array) -> Iterator[Call]:
     for member, columns in _columns(members):
-        for x, row in zip(member.inputs, whole, strict=True):
+        for x, row in zip(member.inputs, buffer, strict=True):
             straight = np.ascontiguousarray(x)
             if straight is not x:
                 yield partial(np.copyto, straight, x)
@@ -79,9 +79,9 @@ def _cuts(members: Sequence[CollectiveMember], whole: _Array) -> Iterator[Call]:
                 yield copy_shard_out(member.shards, index, straight, shard)
 
 
-def _pastes(members: Sequence[CollectiveMember], whole: _Array) -> Iterator[Call]:
+def _pastes(members: Sequence[CollectiveMember], buffer: _Array) -> Iterator[Call]:
     for member, columns in _columns(members):
-        for y, row in zip(member.outputs, whole, strict=True):
+        for y, row in zip(member.outputs, buffer, strict=True):
             straight = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
             for index, shard in enumerate(row[:, columns]):
                 yield copy_shard_in(member.shards, index, shard, straight)

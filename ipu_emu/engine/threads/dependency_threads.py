@@ -12,13 +12,73 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 
+import numpy as np
+
+from gcl.kernels.atomics import fetch_add, has_reached, load_acquire, pause, store_release
+from gcl.kernels.jit import bare
+from gcl.kernels.system_calls import sched_getcpu
 from ipu_emu.engine.calls.wall_time import Timer, WallCategory
-from ipu_emu.engine.threads.token_queue import TokenQueue
 from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.ops import Call
 
-__all__ = ["Dependency", "DependencyThreads", "ThreadTask", "dependencies"]
+__all__ = ["Dependency", "DependencyThreads", "ThreadTask", "TokenQueue", "dependencies"]
+
+
+_LOOKS = 2000  # about 40 us
+_SENT, _CORE = 0, 4  # offsets in the line of a queue: the number of tokens sent, and the core of the last sender
+_LINE = 128  # bytes: two cache lines, because processors prefetch lines in pairs
+
+
+class TokenQueue:
+    """A queue with any number of senders and one receiver.
+
+    Args:
+        looks: whether the senders and the receiver have separate cores, so that the receiver may spin before it
+        sleeps.
+
+    Waking a sleeping thread takes 50 us or more on an idle machine, as long as a micro-batch of a small stage, and
+    Linux tends to wake it on the core of the waking thread, where it has to wait until that thread sleeps.
+    """
+
+    def __init__(self, *, looks: bool) -> None:
+        self._looks = looks
+        self._queue: SimpleQueue[bool] = SimpleQueue()
+        self._line = np.zeros(_LINE // 4, np.int32)
+        self._line[_CORE // 4] = -1
+        self._address = self._line.ctypes.data
+        self._received = 0
+
+    def put(self, token: bool) -> None:
+        """Send ``token``, also from several threads at once."""
+        self._queue.put(token)
+        if self._looks:
+            _sent(self._address)
+
+    def get(self) -> bool:
+        """The next token."""
+        self._received += 1
+        if self._looks and self._queue.empty():
+            _look(self._address, self._received, _LOOKS)
+        return self._queue.get()
+
+
+@bare
+def _sent(line: int) -> None:
+    store_release(line + _CORE, sched_getcpu())
+    fetch_add(line + _SENT, np.int32(1))
+
+
+@bare
+def _look(line: int, wanted: int, looks: int) -> None:
+    """Spin until ``wanted`` tokens have been sent, or for a while; not at all if the sender shares the core."""
+    if load_acquire(line + _CORE) == sched_getcpu():
+        return
+    for _ in range(looks):
+        if has_reached(line + _SENT, wanted):
+            return
+        pause()
 
 
 @dataclass(frozen=True)
@@ -39,12 +99,12 @@ def dependencies(threads: Sequence[int], needs: Sequence[set[int]]) -> list[Depe
     signals: list[list[int]] = [[] for _ in threads]
     seen: dict[tuple[int, int], int] = {}
     for number, (thread, needed) in enumerate(zip(threads, needs, strict=True)):
-        latest = {threads[one]: one for one in sorted(needed)}
-        for other, one in latest.items():
-            if other != thread and one > seen.get((other, thread), -1):
-                seen[other, thread] = one
+        latest = {threads[task]: task for task in sorted(needed)}
+        for other, task in latest.items():
+            if other != thread and task > seen.get((other, thread), -1):
+                seen[other, thread] = task
                 waits[number].append(other)
-                signals[one].append(thread)
+                signals[task].append(thread)
     return [Dependency(tuple(a), tuple(b)) for a, b in zip(waits, signals, strict=True)]
 
 

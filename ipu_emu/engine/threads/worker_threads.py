@@ -23,7 +23,7 @@ from weakref import finalize
 import numpy as np
 
 from ipu_emu.ops import Call
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.op_definition import call_chain
 
 __all__ = ["PART_IN_PIPELINES", "WORTH_A_THREAD", "Workers"]
 

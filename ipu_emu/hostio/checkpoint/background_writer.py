@@ -47,7 +47,7 @@ class Writer:
         self._keep, self._timeout = keep, timeout
         self._pool = ThreadPoolExecutor(1, "checkpoint", initializer=_be_nice)
         self._part: Future[str] | None = None
-        self._whole: Future[str] | None = None
+        self._outcome: Future[str] | None = None
         self._cancelled = threading.Event()
         self._waited_for = threading.Event()
 
@@ -57,11 +57,11 @@ class Writer:
         self._waited_for.clear()
         self._part = self._pool.submit(self._write_part, manifest.step, arrays)
         if self._instance == 0:
-            self._whole = self._pool.submit(self._commit, manifest)
+            self._outcome = self._pool.submit(self._commit, manifest)
 
     @property
     def busy(self) -> bool:
-        return any(work is not None and not work.done() for work in (self._part, self._whole))
+        return any(work is not None and not work.done() for work in (self._part, self._outcome))
 
     def part_written(self) -> str:
         """Wait for this instance's part; return an error message, or ''."""
@@ -69,10 +69,10 @@ class Writer:
         part, self._part = self._part, None
         return part.result() if part else ""
 
-    def whole(self) -> str:
+    def outcome(self) -> str:
         """Wait, on instance 0, until the checkpoint is committed; return an error message, or ''."""
-        whole, self._whole = self._whole, None
-        return whole.result() if whole else ""
+        outcome, self._outcome = self._outcome, None
+        return outcome.result() if outcome else ""
 
     def cancel(self) -> None:
         """Stop waiting for the parts of other instances, one of which failed."""

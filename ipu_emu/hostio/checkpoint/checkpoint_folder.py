@@ -75,8 +75,8 @@ class Folder:
         for left in self.path.glob(".step-*"):
             if _LEFT.fullmatch(left.name):
                 _discard(left)
-            elif found := _REPLACED.fullmatch(left.name):
-                self._put_back(left, self.path / found[1])
+            elif match := _REPLACED.fullmatch(left.name):
+                self._put_back(left, self.path / match[1])
         for left in self.path.glob(f".{_LATEST}.*.tmp"):
             if _LATEST_LEFT.fullmatch(left.name):
                 with suppress(OSError):  # it is a folder, or of another user
@@ -158,10 +158,10 @@ class Folder:
 
         Those after it are of another run, or of a job that was killed before it had changed ``latest``.
         """
-        found = [path.name for path in self.path.glob("step-*") if _NAME.fullmatch(path.name) and path.is_dir()]
+        names = [path.name for path in self.path.glob("step-*") if _NAME.fullmatch(path.name) and path.is_dir()]
         latest, _ = self.latest()
-        last = _step(latest) if latest else max(map(_step, found), default=0)
-        return sorted(found, key=lambda name: (name != latest, _step(name) > last, -_step(name)))
+        last = _step(latest) if latest else max(map(_step, names), default=0)
+        return sorted(names, key=lambda name: (name != latest, _step(name) > last, -_step(name)))
 
     def latest(self) -> tuple[str, str]:
         """Return the name in ``latest`` and ''; or '' and the reason why there is none.
@@ -200,11 +200,11 @@ class Folder:
         manifest = self.manifest(name)
         for file, (size, expected) in manifest.files.items():
             path = self.path / name / file
-            found = path.stat().st_size if path.is_file() else 0
-            if found <= size:
-                found, digest = checksum(path)
-            if found != size:
-                raise ValueError(f"{file} has {found} bytes instead of {size}")
+            nbytes = path.stat().st_size if path.is_file() else 0
+            if nbytes <= size:
+                nbytes, digest = checksum(path)
+            if nbytes != size:
+                raise ValueError(f"{file} has {nbytes} bytes instead of {size}")
             if digest != expected:
                 raise ValueError(f"{file} is damaged: its checksum does not match")
         return manifest

@@ -105,8 +105,8 @@ class Checkpoints:
         failed = self._first_text(self._writer.part_written())
         if failed:
             self._writer.cancel()
-        whole = self._writer.whole()
-        failed = failed or self._first_text(whole)
+        outcome = self._writer.outcome()
+        failed = failed or self._first_text(outcome)
         if failed:
             raise CheckpointError(
                 f"a checkpoint could not be written: {failed}; earlier checkpoints are intact. Free space, or choose "
@@ -251,7 +251,7 @@ def _depth(state: Mapping[str, Any]) -> int:
     depth, level = 0, list[Any]([state])
     while level:
         depth += 1
-        inner = [v for one in level for v in (one.values() if isinstance(one, Mapping) else one)]
+        inner = [v for node in level for v in (node.values() if isinstance(node, Mapping) else node)]
         level = [value for value in inner if isinstance(value, list | dict)]
     return depth
 

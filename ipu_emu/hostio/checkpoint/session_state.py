@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.engine import Engine
-from ipu_emu.graph import Role, Tensor
-from ipu_emu.program.replica_variables import replica_variables
+from ipu_emu.graph import Role, Tensor, original_of
+from ipu_emu.program.held_variables import replica_variables
 
 __all__ = ["Entry", "Trainable", "groups_of", "joined", "mismatches", "shares", "stateful"]
 
@@ -49,9 +49,17 @@ class Entry:
 
 
 def stateful(engine: Engine) -> list[Tensor]:
-    """Return variables, optimiser states, and scalars that the host may change."""
+    """Return variables, optimiser states, and scalars that the host may change, without copies on other IPUs."""
     graph, placed = engine.executable.graph, engine.executable.plan.placements
-    return [t for t in graph.tensors.values() if t.id in placed and (t.role.is_variable or t.role is Role.SCALAR)]
+
+    def is_copy(tensor: Tensor) -> bool:
+        original = original_of(tensor.id)
+        return original != tensor.id and original in placed
+
+    def is_stateful(tensor: Tensor) -> bool:
+        return tensor.role.is_variable or (tensor.role is Role.SCALAR and not is_copy(tensor))
+
+    return [tensor for tensor in graph.tensors.values() if tensor.id in placed and is_stateful(tensor)]
 
 
 def groups_of(engine: Engine) -> dict[str, int]:

@@ -24,14 +24,14 @@ __all__ = ["ArrayFeed", "check_output_array", "is_converted"]
 _CONVERTED = {("int64", "INT32"), ("uint64", "UINT32"), ("bfloat16", "FLOAT")}
 
 
-def is_converted(id: str, found: np.dtype[Any], dtype: DType) -> bool:
+def is_converted(id: str, actual: np.dtype[Any], dtype: DType) -> bool:
     """Whether step data of this type are converted for tensor ``id``; raise SessionError if they cannot be."""
-    if found == dtype.numpy:
+    if actual == dtype.numpy:
         return False
-    if (found.name, dtype.name) in _CONVERTED:
+    if (actual.name, dtype.name) in _CONVERTED:
         return True
     raise SessionError(
-        f"Type discrepancy for tensor {id}. User provided : {name_of(found)} and expected : {dtype}. Consider a "
+        f"Type discrepancy for tensor {id}. User provided : {name_of(actual)} and expected : {dtype}. Consider a "
         "custom copy here (as memcpy cannot be used)"
     )
 

@@ -225,11 +225,11 @@ def _check_start(start: int, steps: int | None) -> None:
         raise EmulatorError(f"start={start} is after steps={steps}, where the feed ends; give more steps")
 
 
-def _in_processes(filler: SlotFiller, asked: bool | None, python: bool) -> bool:
-    """Whether workers are processes: as ``asked``, by default if they run Python code of the user."""
-    if asked and filler.threads_only:
+def _in_processes(filler: SlotFiller, processes: bool | None, python: bool) -> bool:
+    """Whether workers are processes: as ``processes``, by default if they run Python code of the user."""
+    if processes and filler.threads_only:
         raise FeedError(f"processes=True: {filler.threads_only}; leave it out")
-    return python and not filler.threads_only if asked is None else asked
+    return python and not filler.threads_only if processes is None else processes
 
 
 def _check_seconds(**waits: object) -> None:

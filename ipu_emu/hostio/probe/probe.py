@@ -54,7 +54,7 @@ _MOST = 1 << 62
 
 
 def measurement_in(report: bytes) -> FeedMeasurement:
-    """Return the measurement in the content of a report; raise ValueError if there is none in it."""
+    """Return the feed in the content of a report; raise ValueError if there is none in it."""
     try:
         content = json.loads(report)
     except RecursionError:
@@ -65,11 +65,11 @@ def measurement_in(report: bytes) -> FeedMeasurement:
     for name, value in content.items():
         if type(value) is not kinds[name] or (isinstance(value, int | float) and not 0 <= value < _MOST):
             raise ValueError(f"{name} is {str(value)[:40]!r}")
-    found = FeedMeasurement(**content)
-    if not (found.instance < found.instances and found.steps and found.samples and found.seconds):
+    feed = FeedMeasurement(**content)
+    if not (feed.instance < feed.instances and feed.steps and feed.samples and feed.seconds):
         raise ValueError("it is of no instance, or of no step")
-    DataMode(found.mode)
-    return found
+    DataMode(feed.mode)
+    return feed
 
 
 class MeasuredSource(Protocol):

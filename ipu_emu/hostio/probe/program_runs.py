@@ -107,15 +107,15 @@ def reports(
     longest: dict[int, FeedMeasurement] = {}
     for file in folder.glob("*.json"):
         try:
-            found = measurement_in(read_file(file, _MOST_REPORT_BYTES))
+            measurement = measurement_in(read_file(file, _MOST_REPORT_BYTES))
         except (OSError, ValueError) as error:
             raise EmulatorError(
                 f"{program.command[0]} has left {file.name}, which is not the report "
                 f"of a feed: {error}; let the program "
                 f"write nothing to the folder in {REPORTS_VARIABLE}"
             ) from None
-        if found.instance not in longest or found.steps > longest[found.instance].steps:
-            longest[found.instance] = found
+        if measurement.instance not in longest or measurement.steps > longest[measurement.instance].steps:
+            longest[measurement.instance] = measurement
     fewest = min((report.steps for report in longest.values()), default=0)
     if len(longest) == instances and (end.returncode == 0 or fewest == program.steps):
         return list(longest.values())

@@ -119,9 +119,9 @@ class Prefetcher:
             drawn = self._filler.draw(self._consumed)
             if drawn is None:
                 return SlotContent.END, self._filler.ending
-            found = self._filler.views(drawn)
-            if found is not None:
-                self._views = [self._steps(found)]
+            views = self._filler.views(drawn)
+            if views is not None:
+                self._views = [self._steps(views)]
             else:
                 self._filler.fill(drawn, self._slots.arrays[0])
         except Exception as error:

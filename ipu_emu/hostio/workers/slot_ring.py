@@ -68,10 +68,10 @@ class SlotRing:
         ]
         # Plain integers in shared memory: number of the next step, whether to stop; per slot: content, bytes of text;
         # per worker: number, since when, busy nanoseconds, steps.
-        whole = memoryview(self._memory)
-        numbers = whole[: 8 * words].cast("q")
+        view = memoryview(self._memory)
+        numbers = view[: 8 * words].cast("q")
         self._next, self._slots, self._workers = numbers[:2], numbers[2 : 2 + 2 * count], numbers[2 + 2 * count :]
-        self._texts = [whole[texts + slot * _TEXT_BYTES :][:_TEXT_BYTES] for slot in range(count)]
+        self._texts = [view[texts + slot * _TEXT_BYTES :][:_TEXT_BYTES] for slot in range(count)]
         context = multiprocessing.get_context("fork")
         self._free, self._turn = context.Semaphore(count), context.Lock()
         self._ready = [context.Semaphore(0) for _ in range(count)]

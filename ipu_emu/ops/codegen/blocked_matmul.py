@@ -35,8 +35,8 @@ _LINED = 48
 
 def blocked_workspace(m: int, k: int, n: int) -> list[int]:
     """float32 elements of scratch for the panels of a and of b, which may be exchanged."""
-    whole = k * (min(m, n) + 2 * vector_width())
-    return [max(whole, k * group(k, max(m, n))) for group in (_group_of_rows, _group)]
+    elements = k * (min(m, n) + 2 * vector_width())
+    return [max(elements, k * group(k, max(m, n))) for group in (_group_of_rows, _group)]
 
 
 def _group(k: int, n: int, nbytes: int = _GROUP) -> int:
@@ -103,10 +103,10 @@ class Blocked(Operands):
     def _pack_rows(self, low: int, high: int) -> list[Call]:
         """Copy rows of a: whole blocks into strips, then the remaining rows one by one."""
         k = self.a.shape[1]
-        whole = (high - low) // block_rows() * block_rows()
-        calls = packing_calls(self.a[low : low + whole].T, self.scratch[0][: whole * k], block_rows())
-        if low + whole < high:
-            calls.append(relocation(self.a[low + whole : high], self._rest(low, high)))
+        blocked = (high - low) // block_rows() * block_rows()
+        calls = packing_calls(self.a[low : low + blocked].T, self.scratch[0][: blocked * k], block_rows())
+        if low + blocked < high:
+            calls.append(relocation(self.a[low + blocked : high], self._rest(low, high)))
         return calls
 
     def _rest(self, low: int, high: int) -> _Array:
@@ -117,10 +117,10 @@ class Blocked(Operands):
     def _pack_columns(self, first: int, last: int) -> list[Call]:
         """Copy columns of b into strips; the last strip starts earlier if the columns do not fill it."""
         k, tile = self.b.shape[0], 2 * vector_width()
-        whole = (last - first) // tile * tile
-        calls = packing_calls(self.b[:, first : first + whole], self.scratch[1][: k * whole], tile)
-        if first + whole < last:
-            calls += packing_calls(self.b[:, last - tile : last], self.scratch[1][k * whole :][: k * tile], tile)
+        tiled = (last - first) // tile * tile
+        calls = packing_calls(self.b[:, first : first + tiled], self.scratch[1][: k * tiled], tile)
+        if first + tiled < last:
+            calls += packing_calls(self.b[:, last - tile : last], self.scratch[1][k * tiled :][: k * tile], tile)
         return calls
 
     def _multiply(self, low: int, high: int, first: int, last: int, following: tuple[int, int] | None) -> list[Call]:
@@ -141,10 +141,10 @@ class Blocked(Operands):
             "tile_chunk": _group(k, last - first, _GROUP_BESIDE) // tile,
         }
         blocks, left = divmod(high - low, block_rows())
-        whole, rest = self.a[low:high], self.a[low + blocks * block_rows() : high]
+        weights, rest = self.a[low:high], self.a[low + blocks * block_rows() : high]
         strides: list[dict[str, Any]] = [{"w_row": self.a.strides[0], "w_step": 4, "w_block": None}] * 2
         if not self.in_rows:
-            whole, rest = self.scratch[0], self._rest(low, high)
+            weights, rest = self.scratch[0], self._rest(low, high)
             strides = [
                 {"w_row": 4, "w_step": 4 * block_rows(), "w_block": 4 * block_rows() * k},
                 {"w_row": 4 * k, "w_step": 4, "w_block": None},
@@ -152,7 +152,7 @@ class Blocked(Operands):
         calls: list[Call] = []
         if blocks:
             ahead = self._next(following)
-            calls.append(product_call(y, k, blocks, block_rows(), w=whole, **strides[0], **common, **ahead))
+            calls.append(product_call(y, k, blocks, block_rows(), w=weights, **strides[0], **common, **ahead))
         if left:
             calls.append(
                 product_call(

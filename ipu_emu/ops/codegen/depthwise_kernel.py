@@ -163,7 +163,7 @@ class _Depthwise:
     def text(self) -> str:
         together = TOGETHER * vector_width() // LANES  # as many registers on every processor
         runs = runs_of_pieces(self.shape, together)
-        self.kernel.each(self.kernel["channels"], lambda c: self.channel(c, runs))
+        self.kernel.loop(self.kernel["channels"], lambda c: self.channel(c, runs))
         return self.kernel.finish()
 
     def channel(self, c: Any, runs: list[list[PieceGroup]]) -> None:
@@ -180,7 +180,7 @@ class _Depthwise:
             for run in runs:
                 self.run(run, x, target, w, bias, taps_of_row)
 
-        kernel.each(const(rows), row)
+        kernel.loop(const(rows), row)
 
     def taps(self, r: Any) -> _Taps:
         """The rows of the kernel that are in the image for row ``r`` of y."""
@@ -200,9 +200,9 @@ class _Depthwise:
     def bias(self, c: Any) -> Any:
         """The bias of a channel, or zero."""
         b = self.b
-        given = b.icmp_signed("!=", self.kernel["bias"], const(0))
+        has_bias = b.icmp_signed("!=", self.kernel["bias"], const(0))
         before = b.block
-        with b.if_then(given):
+        with b.if_then(has_bias):
             value = self.kernel.load(self.kernel.address("bias"), b.mul(c, const(4)), FLOAT)
             inside = b.block
         phi = b.phi(FLOAT)
@@ -221,12 +221,12 @@ class _Depthwise:
             return
         steps = 4 * (groups[1].source - first.source), 4 * (groups[1].place - first.place)
 
-        def one(index: Any) -> None:
+        def group_at(index: Any) -> None:
             pixels = b.gep(source, [b.mul(index, const(steps[0]))])
             results = b.gep(target, [b.mul(index, const(steps[1]))])
             self.group(first, pixels, results, w, bias, rows)
 
-        self.kernel.each(const(len(groups)), one)
+        self.kernel.loop(const(len(groups)), group_at)
 
     def group(self, group: PieceGroup, source: Any, target: Any, w: Any, bias: Any, rows: _Taps) -> None:
         b, kernel = self.b, self.kernel

@@ -50,14 +50,14 @@ class _Weights:
         ]
 
     def text(self) -> str:
-        self.kernel.each(self.kernel["channels"], self.channel)
+        self.kernel.loop(self.kernel["channels"], self.channel)
         return self.kernel.finish()
 
     def channel(self, c: Any) -> None:
         (height, width), (rows, columns), shape, kernel = self.shape.image, self.shape.output, self.shape, self.kernel
-        b, line, made = self.b, 4 * width * shape.batch, 4 * columns * shape.batch
+        b, line, out_line = self.b, 4 * width * shape.batch, 4 * columns * shape.batch
         x = kernel.address("x", (c, const(height * line)))
-        g = kernel.address("g", (c, const(rows * made)))
+        g = kernel.address("g", (c, const(rows * out_line)))
         dw = kernel.address("dw", (c, const(4 * shape.kernel[0] * shape.kernel[1])))
 
         def kernel_row(i: Any) -> None:
@@ -67,12 +67,12 @@ class _Weights:
 
             def row(r: Any, sums: list[Any]) -> list[Any]:
                 source = b.gep(x, [b.mul(b.sub(b.mul(r, const(shape.strides[0])), before), const(line))])
-                return self.row(source, b.gep(g, [b.mul(r, const(made))]), sums)
+                return self.row(source, b.gep(g, [b.mul(r, const(out_line))]), sums)
 
-            found = repeat(b, last, [self.zero(lanes) for lanes, *_ in self.sums], row, start=first)
-            self.store(found, b.gep(dw, [b.mul(i, const(4 * shape.kernel[1]))]))
+            totals = repeat(b, last, [self.zero(lanes) for lanes, *_ in self.sums], row, start=first)
+            self.store(totals, b.gep(dw, [b.mul(i, const(4 * shape.kernel[1]))]))
 
-        kernel.each(const(shape.kernel[0]), kernel_row)
+        kernel.loop(const(shape.kernel[0]), kernel_row)
 
     def windows_before(self, rows: Any) -> Any:
         """The number of windows that begin in the first ``rows`` rows, which may be negative."""
@@ -83,32 +83,32 @@ class _Weights:
     def zero(self, lanes: int) -> Any:
         return ir.Constant(ir.VectorType(FLOAT, lanes), [0.0] * lanes) if lanes > 1 else ir.Constant(FLOAT, 0.0)
 
-    def row(self, source: Any, given: Any, sums: list[Any]) -> list[Any]:
+    def row(self, source: Any, gradient: Any, sums: list[Any]) -> list[Any]:
         """Add the products of a row of g with a row of x; groups of equal form at equal distances in a loop."""
         b = self.b
         for run in self.runs:
             first = run[0]
             if len(run) == 1:
-                sums = self.group(first, source, given, sums)
+                sums = self.group(first, source, gradient, sums)
                 continue
             steps = 4 * (run[1].source - first.source), 4 * (run[1].place - first.place)
 
-            def one(index: Any, sums: list[Any], first: PieceGroup = first, steps: Any = steps) -> list[Any]:
+            def group_at(index: Any, sums: list[Any], first: PieceGroup = first, steps: Any = steps) -> list[Any]:
                 of_x, of_g = (
-                    b.gep(at, [b.mul(index, const(s))]) for at, s in zip((source, given), steps, strict=True)
+                    b.gep(at, [b.mul(index, const(s))]) for at, s in zip((source, gradient), steps, strict=True)
                 )
                 return self.group(first, of_x, of_g, sums)
 
-            sums = repeat(b, const(len(run)), sums, one)
+            sums = repeat(b, const(len(run)), sums, group_at)
         return sums
 
-    def group(self, group: PieceGroup, source: Any, given: Any, sums: list[Any]) -> list[Any]:
+    def group(self, group: PieceGroup, source: Any, gradient: Any, sums: list[Any]) -> list[Any]:
         kernel, totals = self.kernel, dict(zip(self.sums, sums, strict=True))
         loaded: dict[int, Any] = {}
         for key, piece, at, inside in self.products(group):
             if piece.place not in loaded:
                 type = ir.VectorType(FLOAT, piece.lanes) if piece.lanes > 1 else FLOAT
-                loaded[piece.place] = kernel.load(given, const(4 * piece.place), type)
+                loaded[piece.place] = kernel.load(gradient, const(4 * piece.place), type)
             values = pixels(kernel, source, at, inside)
             totals[key] = kernel.intrinsic("fma", loaded[piece.place], values, totals[key])
         return [totals[key] for key in self.sums]

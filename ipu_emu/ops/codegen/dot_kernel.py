@@ -21,25 +21,9 @@ __all__ = ["DOTS", "dot_block", "dots"]
 
 #: Names of the arguments, in order; strides in bytes.
 DOTS = [
-    "x",
-    "g",
-    "out",
-    "from",
-    "at",
-    "step",
-    "rest",
-    "tiles",
-    "columns",
-    "blocks",
-    "g_row",
-    "out_row",
-    "out_column",
-    "add",
-    "batch",
-    "x_batch",
-    "g_batch",
-    "out_batch",
-]
+    "x", "g", "out", "from", "at", "step", "rest", "tiles", "columns", "blocks", "g_row", "out_row", "out_column",
+    "add", "batch", "x_batch", "g_batch", "out_batch",
+]  # fmt: skip
 
 
 def dot_block() -> int:
@@ -51,7 +35,7 @@ def dot_block() -> int:
 def dots(rows: int, columns: int, lanes: int = LANES) -> str:
     """``rows`` x ``columns`` sums at a time, each as partial sums in ``lanes``, added up at the end."""
     kernel = NamedKernel("dots", DOTS)
-    kernel.each(kernel["batch"], lambda n: _dots_of(kernel, n, rows, columns, lanes))
+    kernel.loop(kernel["batch"], lambda n: _dots_of(kernel, n, rows, columns, lanes))
     return kernel.finish()
 
 
@@ -99,9 +83,9 @@ def _dots_of(kernel: NamedKernel, n: Any, rows: int, columns: int, width: int) -
                 where = b.mul(b.add(k, const(c)), kernel["out_column"])
                 _store(kernel, total, b.gep(line, [b.mul(kernel["out_row"], const(r))]), where)
 
-        kernel.each(kernel["columns"], column, step=columns)
+        kernel.loop(kernel["columns"], column, step=columns)
 
-    kernel.each(kernel["blocks"], block)
+    kernel.loop(kernel["blocks"], block)
 
 
 def _across(kernel: NamedKernel, vector: Any) -> Any:

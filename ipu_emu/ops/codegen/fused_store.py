@@ -59,11 +59,11 @@ class FusedStore:
     def arguments(self) -> dict[str, int]:
         """The arguments of a product: the distance from the output to full operands, the addresses of others."""
         extra, start = [kind for kind in self.kinds if kind != RESULT], self.output.ctypes.data
-        found = {
+        addresses = {
             name: array.ctypes.data - (start if kind == "full" else 0)
             for name, kind, array in zip(EXTRAS, extra, self.arrays, strict=False)
         }
-        return {name: found.get(name, 0) for name in EXTRAS}
+        return {name: addresses.get(name, 0) for name in EXTRAS}
 
 
 def stored_value(kernel: Kernel, form: StoreForm, result: Any, load: Callable[[str, str], Any]) -> Any:

@@ -37,8 +37,8 @@ class HeldCopies:
         """The float32 copy of ``source`` in a ``form``, which the calls of ``fill`` fill; all users share it."""
         key = (form, source.ctypes.data, source.shape, source.strides, source.dtype.str)
         if key not in self._copies:
-            made = self._copies[key] = self._allocated(nelms)
-            self._calls += fill(made)
+            copy = self._copies[key] = self._allocated(nelms)
+            self._calls += fill(copy)
         return self._copies[key]
 
     def refresh(self) -> None:
@@ -47,10 +47,10 @@ class HeldCopies:
             call()
 
     def _allocated(self, nelms: int) -> _Array:
-        whole = -(-4 * nelms // _LINE) * _LINE
-        if 4 * self._free.size < whole:
-            pages = mmap(-1, max(whole, _RESERVED), flags=MAP_PRIVATE | MAP_ANONYMOUS)
+        nbytes = -(-4 * nelms // _LINE) * _LINE
+        if 4 * self._free.size < nbytes:
+            pages = mmap(-1, max(nbytes, _RESERVED), flags=MAP_PRIVATE | MAP_ANONYMOUS)
             self._free = np.frombuffer(pages, np.float32)
-        made, self._free = self._free[:nelms], self._free[whole // 4 :]
-        self.nbytes += whole
-        return made
+        array, self._free = self._free[:nelms], self._free[nbytes // 4 :]
+        self.nbytes += nbytes
+        return array

@@ -53,9 +53,9 @@ def repeat(
         values.append(phi)
     b.cbranch(b.icmp_signed("<", index, stop), inside, after)
     b.position_at_end(inside)
-    made = body(index, list(values))
+    results = body(index, list(values))
     index.add_incoming(b.add(index, const(step)), b.block)
-    for phi, value in zip(values, made, strict=True):
+    for phi, value in zip(values, results, strict=True):
         phi.add_incoming(value, b.block)
     b.branch(head)
     b.position_at_end(after)
@@ -70,9 +70,9 @@ class Emitter:
 
     def splat(self, value: Any, lanes: int) -> Any:
         """A vector with ``value`` in every lane."""
-        one = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
-        start = self.b.insert_element(one, value, ir.Constant(I32, 0))
-        return self.b.shuffle_vector(start, one, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+        undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+        start = self.b.insert_element(undefined, value, ir.Constant(I32, 0))
+        return self.b.shuffle_vector(start, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
 
     def intrinsic(self, name: str, *values: Any) -> Any:
         """Call ``llvm.name`` on values of one type."""
@@ -127,7 +127,7 @@ class NamedKernel(Kernel):
 
     def __init__(self, name: str, names: list[str], fixed: Iterable[tuple[str, int]] = ()) -> None:
         super().__init__(name, len(names))
-        self.places = {name: place for place, name in enumerate(names)}
+        self.places = {name: index for index, name in enumerate(names)}
         self.fixed = {name: const(value) for name, value in fixed}
 
     def __getitem__(self, name: str) -> Any:
@@ -144,7 +144,7 @@ class NamedKernel(Kernel):
         """``table[index]`` of a table of 64-bit numbers."""
         return self.load(table, self.b.mul(index, const(8)), I64)
 
-    def each(self, count: Any, body: Callable[[Any], None], step: int = 1) -> None:
+    def loop(self, count: Any, body: Callable[[Any], None], step: int = 1) -> None:
         """``for i in range(0, count, step): body(i)``"""
 
         def run(i: Any, _: list[Any]) -> list[Any]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import warnings
 import zlib
 from collections.abc import Callable, Mapping, Set
@@ -28,6 +27,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from ipu_emu.errors import UnsupportedError
+from ipu_emu.hardware.host_processor import NEEDED, check_host_processor
 from popdist_py.files.atomic_write import replace_file
 from popdist_py.files.trusted_files import UntrustedError, folder_fault, read_trusted
 
@@ -38,14 +38,12 @@ LANES = 16
 #: The variable that names the processor to compile for, as LLVM spells it; by default that of the host.
 PROCESSOR = "IPU_EMU_PROCESSOR"
 
-#: 256-bit vectors, fused multiply-add, conversions from and to half precision.
-_AVX2 = ("avx2", "fma", "f16c", "bmi2")
-_AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_AVX512 = (*NEEDED, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 #: Processors that can be named, and what the host must have to run code for them.
 _PROCESSORS: Mapping[str, tuple[str, ...]] = {
-    "x86-64-v3": _AVX2,
-    "haswell": _AVX2,
-    "znver3": (*_AVX2, "vaes", "vpclmulqdq"),
+    "x86-64-v3": NEEDED,
+    "haswell": NEEDED,
+    "znver3": (*NEEDED, "vaes", "vpclmulqdq"),
     "x86-64-v4": _AVX512,
     "skylake-avx512": _AVX512,
     "znver4": (*_AVX512, "avx512vbmi2", "avx512vnni", "avx512bf16", "gfni", "vaes", "vpclmulqdq"),
@@ -75,12 +73,14 @@ class _Machine:
 @cache
 def _machine() -> _Machine:
     """The processor of this host, or the one that PROCESSOR names."""
-    _check_architecture(platform.machine())
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features()
     cpu = os.environ.get(PROCESSOR, "")
-    _check_processor(cpu, {name for name, has in features.items() if has})
+    present = {name for name, has in features.items() if has}
+    check_host_processor(present)
+    if cpu:
+        _check_named(cpu, present)
     text = "" if cpu else features.flatten()
     wide = "avx512f" in _PROCESSORS[cpu] if cpu else bool(features.get("avx512f"))
     # LLVM prefers 256-bit vectors on some processors where 512 bits are not slower for these kernels.
@@ -91,25 +91,18 @@ def _machine() -> _Machine:
     return _Machine(target, f"{cpu or llvm.get_host_cpu_name()} {text}", wide)
 
 
-def _check_architecture(architecture: str) -> None:
-    if architecture != "x86_64":
-        raise UnsupportedError(
-            f"the emulated IPUs need an x86-64 processor, this host has {architecture}; use an x86-64 host for them "
-            "(gcl and the launcher do not need one)"
-        )
-
-
-def _check_processor(name: str, features: Set[str]) -> None:
-    """Refuse an unknown processor, and code that this host, which has ``features``, cannot run."""
-    if name and name not in _PROCESSORS:
+def _check_named(name: str, features: Set[str]) -> None:
+    """Refuse an unknown processor, and one whose code this host, which has ``features``, cannot run."""
+    if name not in _PROCESSORS:
         raise UnsupportedError(
             f"{PROCESSOR}={name}: kernels are compiled for {', '.join(_PROCESSORS)}; name one of these"
         )
-    missing = [needed for needed in _PROCESSORS[name or "x86-64-v3"] if needed not in features]
+    missing = [needed for needed in _PROCESSORS[name] if needed not in features]
     if missing:
-        kernels = f"kernels for {PROCESSOR}={name}" if name else "the emulated IPUs"
-        remedy = f"name another processor, or unset {PROCESSOR}" if name else "use a host with AVX2 and FMA"
-        raise UnsupportedError(f"{kernels} need {', '.join(missing)}, which this processor does not have; {remedy}")
+        raise UnsupportedError(
+            f"kernels for {PROCESSOR}={name} need {', '.join(missing)}, which this processor does not have; name "
+            f"another processor, or unset {PROCESSOR}"
+        )
 
 
 def vector_width() -> int:
@@ -124,12 +117,12 @@ def generated(write: Callable[P, str]) -> Callable[P, Function]:
     """
 
     @wraps(write)
-    def made(*args: P.args, **named: P.kwargs) -> Function:
+    def linked(*args: P.args, **named: P.kwargs) -> Function:
         made_from = f"{_machine().key}\n{_sources()}\n{write.__name__}{args}{named}"
         key = sha256(made_from.encode()).hexdigest()[:32]
         return _Library.shared().function(write.__name__, key, lambda: write(*args, **named))
 
-    once: Any = cache(made)  # grows only with the linked kernels, which the library keeps anyway
+    once: Any = cache(linked)  # grows only with the linked kernels, which the library keeps anyway
     remembered: Callable[P, Function] = once
     return remembered
 

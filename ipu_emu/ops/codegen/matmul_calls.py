@@ -32,34 +32,34 @@ class Operands:
     wide: bool
 
 
-def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **given: Any) -> Call:
+def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **arguments: Any) -> Call:
     """Set ``blocks`` times ``rows`` rows of y; row 0 has number ``first`` of a bias that is not wide.
 
     Without ``step`` the rows of x are ``x_step`` bytes apart; with ``w_block`` None the blocks of w are contiguous.
     The kernel is specialised for contiguous strides and for strides of panels. ``store`` is the function
     of the results that is stored.
     """
-    wide, vectors, lanes = given.pop("wide"), given.pop("vectors", 2), given.pop("lanes", vector_width())
-    even = given.setdefault("step", None) is None
+    wide, vectors, lanes = arguments.pop("wide"), arguments.pop("vectors", 2), arguments.pop("lanes", vector_width())
+    even = arguments.setdefault("step", None) is None
     usual = {"x_step": (4 * vectors * lanes,) if even else (), "w_row": (4,), "w_step": (4, 4 * block_rows())}
-    fixed = tuple((name, given[name]) for name, strides in usual.items() if given.get(name) in strides)
-    prefetch = given.get("next") is not None
-    store: FusedStore | None = given.pop("store", None)
+    fixed = tuple((name, arguments[name]) for name, strides in usual.items() if arguments.get(name) in strides)
+    prefetch = arguments.get("next") is not None
+    store: FusedStore | None = arguments.pop("store", None)
     form: dict[str, Any] = {"store": store.form} if store else {}
-    if given.setdefault("w_at", None) is not None:
+    if arguments.setdefault("w_at", None) is not None:
         form["listed"] = True
     function = product(rows, vectors, y.dtype == np.float16, wide, even, fixed, lanes, prefetch, **form)
-    if given["bias"] is not None and not wide:
-        given["bias"] = given["bias"][first:]
-    if given["w_block"] is None:
-        given["w_block"] = rows * given["w_row"]
+    if arguments["bias"] is not None and not wide:
+        arguments["bias"] = arguments["bias"][first:]
+    if arguments["w_block"] is None:
+        arguments["w_block"] = rows * arguments["w_row"]
     defaults = {"batch": 1, "x_batch": 0, "w_batch": 0, "y_batch": 0, "bias_batch": 0, "add": 0, "x_step": 0}
     defaults |= {"next": 0, "next_row": 0, "next_tile": 0, "next_tiles": 0}
-    defaults["next_block"] = given["tiles"] * given.get("next_tile", 0)
-    defaults |= {"depth_chunk": k, "tile_chunk": given["tiles"], "y_row": y.strides[-2]}
+    defaults["next_block"] = arguments["tiles"] * arguments.get("next_tile", 0)
+    defaults |= {"depth_chunk": k, "tile_chunk": arguments["tiles"], "y_row": y.strides[-2]}
     defaults |= store.arguments() if store else dict.fromkeys(EXTRAS, 0)
     own = {"y": y, "depth": k, "blocks": blocks}
-    return named_call(function, PRODUCT, **(defaults | given | own))
+    return named_call(function, PRODUCT, **(defaults | arguments | own))
 
 
 def dot_calls(a: _Array, b: _Array, y: _Array) -> list[Call]:
@@ -100,5 +100,5 @@ def _dots_call(a: _Array, b: _Array, y: _Array) -> Call:
 
 def whole_and_rest(count: int, size: int) -> list[slice]:
     """The slice of whole blocks of ``size``, and the slice of the remainder; an empty slice is left out."""
-    whole = count // size * size
-    return [part for part in (slice(0, whole), slice(whole, count)) if part.stop > part.start]
+    end = count // size * size
+    return [part for part in (slice(0, end), slice(end, count)) if part.stop > part.start]

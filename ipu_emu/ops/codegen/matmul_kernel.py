@@ -109,7 +109,7 @@ def product(
     """
     kernel = NamedKernel("product", PRODUCT, fixed)
     form = _Form(rows, vectors, half, wide_bias, even, lanes or vector_width(), prefetch, store, listed)
-    kernel.each(kernel["batch"], lambda n: _product_of(kernel, n, form))
+    kernel.loop(kernel["batch"], lambda n: _product_of(kernel, n, form))
     return kernel.finish()
 
 
@@ -137,7 +137,7 @@ def _product_of(kernel: NamedKernel, n: Any, form: _Form) -> None:
         first = b.mul(number, kernel["depth_chunk"])
         last = kernel.smaller(b.add(first, kernel["depth_chunk"]), kernel["depth"])
         more = b.or_(b.icmp_signed("!=", number, const(0)), b.icmp_signed("!=", kernel["add"], const(0)))
-        kernel.each(_chunks(kernel, "tiles", "tile_chunk"), lambda c: tiles_of(c, first, last, more))
+        kernel.loop(_chunks(kernel, "tiles", "tile_chunk"), lambda c: tiles_of(c, first, last, more))
 
     def tiles_of(chunk: Any, first: Any, last: Any, more: Any) -> None:
         start = b.mul(chunk, kernel["tile_chunk"])
@@ -161,9 +161,9 @@ def _product_of(kernel: NamedKernel, n: Any, form: _Form) -> None:
 
             repeat(b, stop, [], tile, start=start)
 
-        kernel.each(kernel["blocks"], block)
+        kernel.loop(kernel["blocks"], block)
 
-    kernel.each(_chunks(kernel, "depth", "depth_chunk"), depths)
+    kernel.loop(_chunks(kernel, "depth", "depth_chunk"), depths)
 
 
 def _with_requests(kernel: NamedKernel, m: Any, t: Any, run: Callable[[Callable[[Any], None] | None], None]) -> None:
@@ -181,9 +181,9 @@ def _with_requests(kernel: NamedKernel, m: Any, t: Any, run: Callable[[Callable[
             run(None)
 
 
-def _chunks(kernel: NamedKernel, whole: str, chunk: str) -> Any:
+def _chunks(kernel: NamedKernel, total: str, chunk: str) -> Any:
     b = kernel.b
-    return b.sdiv(b.add(kernel[whole], b.sub(kernel[chunk], const(1))), kernel[chunk])
+    return b.sdiv(b.add(kernel[total], b.sub(kernel[chunk], const(1))), kernel[chunk])
 
 
 class _Registers:
@@ -271,9 +271,9 @@ class _Registers:
         def line(k: Any) -> Any:
             return b.gep(source, [b.mul(k, kernel["x_step"]) if self.even else kernel.entry(steps, k)])
 
-        whole = b.add(first, b.mul(b.sdiv(b.sub(last, first), const(_UNROLLED)), const(_UNROLLED)))
-        sums = self.depths(weights, first, whole, sums, line, request, _UNROLLED)
-        return self.depths(weights, whole, last, sums, line, request)
+        unrolled = b.add(first, b.mul(b.sdiv(b.sub(last, first), const(_UNROLLED)), const(_UNROLLED)))
+        sums = self.depths(weights, first, unrolled, sums, line, request, _UNROLLED)
+        return self.depths(weights, unrolled, last, sums, line, request)
 
     def depths(
         self,
@@ -296,12 +296,12 @@ class _Registers:
                 xs = [kernel.load(line(k), const(4 * self.width * v), self.type) for v in range(self.vectors)]
                 place = kernel.entry(kernel.address("w_at"), k) if self.listed else b.mul(k, kernel["w_step"])
                 column = b.gep(weights, [place])
-                made = []
+                new = []
                 for r in range(self.rows):
                     factor = kernel.load(column, b.mul(kernel["w_row"], const(r)), FLOAT)
                     wide = kernel.splat(factor, self.width)
-                    made += [kernel.intrinsic("fma", wide, x, sums[r * self.vectors + v]) for v, x in enumerate(xs)]
-                sums = made
+                    new += [kernel.intrinsic("fma", wide, x, sums[r * self.vectors + v]) for v, x in enumerate(xs)]
+                sums = new
             return sums
 
         return repeat(b, last, sums, inner, start=first, step=at_a_time)

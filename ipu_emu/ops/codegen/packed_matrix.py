@@ -65,10 +65,10 @@ class PackedMatrix:
     def __init__(self, b: _Array, strips: _Array) -> None:
         (self.k, n), self.tile = b.shape, 2 * vector_width()
         self.starts = tile_starts(n, self.tile)
-        self.strips, whole = strips[: self.size(*b.shape)], n // self.tile * self.tile
-        self.packing = packing_calls(b[:, :whole], self.strips[: self.k * whole], self.tile)
-        if whole < n:
-            self.packing += packing_calls(b[:, n - self.tile :], self.strips[self.k * whole :], self.tile)
+        self.strips, tiled = strips[: self.size(*b.shape)], n // self.tile * self.tile
+        self.packing = packing_calls(b[:, :tiled], self.strips[: self.k * tiled], self.tile)
+        if tiled < n:
+            self.packing += packing_calls(b[:, n - self.tile :], self.strips[self.k * tiled :], self.tile)
 
     @staticmethod
     def fits(n: int) -> bool:

@@ -110,7 +110,7 @@ def panels_of_taps(width: int, taps: tuple[int, ...], half: bool) -> str:
         start = b.gep(kernel.pointer(0), [b.mul(b.mul(s, const(width)), row_bytes)])
         out = b.gep(kernel.pointer(1), [b.mul(b.mul(s, depth), const(4 * width * len(taps)))])
 
-        def one(k: Any, _: list[Any]) -> list[Any]:
+        def line(k: Any, _: list[Any]) -> list[Any]:
             source = b.gep(start, [b.mul(k, next_bytes)])
             target = b.gep(out, [b.mul(k, const(4 * width * len(taps)))])
             for c in range(width):
@@ -121,7 +121,7 @@ def panels_of_taps(width: int, taps: tuple[int, ...], half: bool) -> str:
                     kernel.store(value, target, const(4 * (number * width + c)))
             return []
 
-        repeat(b, depth, [], one)
+        repeat(b, depth, [], line)
         return []
 
     repeat(b, strips, [], strip)
@@ -187,7 +187,7 @@ def _transposed(kernel: Kernel, lines: list[Any]) -> list[Any]:
     """Transpose a square of rows: exchange halves, then quarters, and so on."""
     count, distance = len(lines), len(lines) // 2
     while distance:
-        made = list(lines)
+        rows = list(lines)
         for i in range(count):
             if i & distance:
                 continue
@@ -195,6 +195,6 @@ def _transposed(kernel: Kernel, lines: list[Any]) -> list[Any]:
             high = [j + distance if not j & distance else count + j for j in range(count)]
             for place, picks in ((i, low), (i + distance, high)):
                 mask = ir.Constant(ir.VectorType(I32, count), picks)
-                made[place] = kernel.b.shuffle_vector(lines[i], lines[i + distance], mask)
-        lines, distance = made, distance // 2
+                rows[place] = kernel.b.shuffle_vector(lines[i], lines[i + distance], mask)
+        lines, distance = rows, distance // 2
     return lines

@@ -64,9 +64,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class RowPass:
-    """``each`` runs for every element, ``then`` once at the end of the row."""
+    """``body`` runs for every element, ``then`` once at the end of the row."""
 
-    each: tuple[Instruction, ...] = ()
+    body: tuple[Instruction, ...] = ()
     then: tuple[Instruction, ...] = ()
 
 
@@ -137,7 +137,7 @@ class _Rows:
         return [self.b.gep(p, [self.b.mul(count, s)]) for p, s in zip(pointers, strides, strict=True)]
 
     def _is_loaded(self, index: int) -> bool:
-        used = [i for p in self.passes for i in (*p.each, *p.then)]
+        used = [i for p in self.passes for i in (*p.body, *p.then)]
         return ("load", index) in used
 
     def row(self, lines: list[Any]) -> list[Any]:
@@ -145,10 +145,10 @@ class _Rows:
         for number_, operand in enumerate(self.operands):
             if operand.kind == "row" and self._is_loaded(number_):
                 self.fixed[number_] = self._load(number_, self.lines[number_], 1)
-        for one in self.passes:
-            if one.each:
-                self.elements(one.each)
-            self.once(one.then)
+        for row_pass in self.passes:
+            if row_pass.body:
+                self.elements(row_pass.body)
+            self.once(row_pass.then)
         return []
 
     # Elements of a row
@@ -156,15 +156,15 @@ class _Rows:
     def elements(self, body: tuple[Instruction, ...]) -> None:
         reductions = [i for i in body if i[0] in ("sum", "largest")]
         b, width = self.b, LANES if reductions else vector_width()
-        whole = b.mul(b.sdiv(self.columns, const(width)), const(width))
+        vectored = b.mul(b.sdiv(self.columns, const(width)), const(width))
         totals = []
-        for lane_count, start, stop in ((width, const(0), whole), (1, whole, self.columns)):
+        for lane_count, start, stop in ((width, const(0), vectored), (1, vectored, self.columns)):
             first = [self._first(i[0], lane_count) for i in reductions]
 
-            def each(i: Any, carried: list[Any], count: int = lane_count) -> list[Any]:
+            def element(i: Any, carried: list[Any], count: int = lane_count) -> list[Any]:
                 return self.formula(body, i, carried, count)
 
-            totals.append(repeat(b, stop, first, each, start=start, step=lane_count))
+            totals.append(repeat(b, stop, first, element, start=start, step=lane_count))
         for reduction, wide, rest in zip(reductions, *totals, strict=True):
             self.names[reduction[1]] = self._combined(reduction[0], self._across(reduction[0], wide), rest)
 
@@ -186,7 +186,7 @@ class _Rows:
     def formula(self, body: tuple[Instruction, ...], index: Any, carried: list[Any], count: int) -> list[Any]:
         """Emit ``body`` for ``count`` elements from ``index`` on; the new partial sums."""
         values: list[Any] = []
-        made: list[Any] = []
+        sums: list[Any] = []
         for kind, *rest in body:
             value = None
             if kind == "load":
@@ -194,11 +194,11 @@ class _Rows:
             elif kind in ("store", "gather"):
                 self._store(kind, rest[0], values[rest[1]], index, count)
             elif kind in ("sum", "largest"):
-                made.append(self._combined(kind, carried[len(made)], values[rest[1]]))
+                sums.append(self._combined(kind, carried[len(sums)], values[rest[1]]))
             else:
                 value = self._value(kind, rest, values, count)
             values.append(value)
-        return made
+        return sums
 
     def _value(self, kind: str, rest: list[Any], values: list[Any], count: int) -> Any:
         if kind == "number":

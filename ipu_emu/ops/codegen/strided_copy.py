@@ -36,9 +36,9 @@ class _Copier(Kernel):
             step = const(self.sizes[0])
             width = vector_width()
             while width >= _SHORT:  # runs of a small batch are shorter than the processor's vectors
-                whole = b.mul(b.sdiv(count, const(width)), const(width))
-                self._loop(target, source, start, whole, width, step)
-                start, width = whole, width // 2
+                vectored = b.mul(b.sdiv(count, const(width)), const(width))
+                self._loop(target, source, start, vectored, width, step)
+                start, width = vectored, width // 2
         self._loop(target, source, start, count, 1, step)
 
     def short_run(self, target: Any, source: Any, count: int) -> None:

@@ -75,9 +75,9 @@ def _largest(b: Any, values: list[Any]) -> Any:
     best, type = values[0], values[0].type
     for value in values[1:]:
         best = b.select(b.fcmp_ordered(">", value, best), value, best)
-    found = [b.fcmp_unordered("uno", *pair) for pair in zip(values[::2], [*values[1::2], values[-1]], strict=False)]
-    wrong = found[0]
-    for other in found[1:]:
+    nans = [b.fcmp_unordered("uno", *pair) for pair in zip(values[::2], [*values[1::2], values[-1]], strict=False)]
+    wrong = nans[0]
+    for other in nans[1:]:
         wrong = b.or_(wrong, other)
     nan = ir.Constant(type, [float("nan")] * type.count if isinstance(type, ir.VectorType) else float("nan"))
     return b.select(wrong, nan, best)
@@ -95,7 +95,7 @@ def window_maxima_gradient(high: int, wide: int, lanes: int) -> str:
     arrays = [kernel.pointer(i) for i in range(4)]
     rows, columns = kernel.pointer(4), kernel.pointer(5)
     channels, out_height, out_width, batch, channel_bytes = kernel.arguments[6:]
-    line, whole = b.mul(batch, const(4)), b.mul(b.sdiv(batch, const(lanes)), const(lanes))
+    line, vectored = b.mul(batch, const(4)), b.mul(b.sdiv(batch, const(lanes)), const(lanes))
 
     def channel(index: Any, _: list[Any]) -> list[Any]:
         g, x, y, dx = (
@@ -118,8 +118,8 @@ def window_maxima_gradient(high: int, wide: int, lanes: int) -> str:
 
                 return give
 
-            repeat(b, whole, [], samples(ir.VectorType(FLOAT, lanes)), step=lanes)
-            repeat(b, batch, [], samples(FLOAT), start=whole)
+            repeat(b, vectored, [], samples(ir.VectorType(FLOAT, lanes)), step=lanes)
+            repeat(b, batch, [], samples(FLOAT), start=vectored)
             return []
 
         repeat(b, b.mul(out_height, out_width), [], window)
@@ -131,8 +131,8 @@ def window_maxima_gradient(high: int, wide: int, lanes: int) -> str:
 
 def _channel_sizes(b: Any, out_height: Any, out_width: Any, line: Any, channel_bytes: Any) -> list[Any]:
     """Bytes of a channel of g, x, y and dx."""
-    made = b.mul(b.mul(out_height, out_width), line)
-    return [made, channel_bytes, made, channel_bytes]
+    nbytes = b.mul(b.mul(out_height, out_width), line)
+    return [nbytes, channel_bytes, nbytes, channel_bytes]
 
 
 def _clear(kernel: Kernel, target: Any, nbytes: Any, lanes: int) -> None:

@@ -14,28 +14,14 @@ import numpy as np
 from gcl import CommGroup, CommGroupType, Group, Operator
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import GRAPHCORE, Op
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, copy_cost
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = [
-    "GATHER_SHARDS",
-    "GATHER_WEIGHT",
-    "GROUP",
-    "MEAN",
-    "MEAN_OPERATOR",
-    "MODEL_COLLECTIVES",
-    "OPERATOR",
-    "OPS",
-    "REDUCE_SCATTER",
-    "REDUCTIONS",
-    "REPLICA_COUNT",
-    "SCATTER_GRADIENT",
-    "group_of",
-    "is_replica_collective",
+    "GATHER_SHARDS", "GATHER_WEIGHT", "GROUP", "MEAN", "MEAN_OPERATOR", "MODEL_COLLECTIVES", "OPERATOR", "OPS",
+    "REDUCE_SCATTER", "REDUCTIONS", "REPLICA_COUNT", "SCATTER_GRADIENT", "group_of", "is_replica_collective",
     "operator_of",
-]
+]  # fmt: skip
 
 OPERATOR, GROUP = "__collectiveOperator", "__collectiveCommGroup"
 #: The attribute with the number of replicas, which a session adds: groups and shard shapes depend on it.

@@ -12,8 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
+from ipu_emu.ops.core import BoundOp, Call, OpDef, always, copy_cost
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = ["OPS", "REMOTE_LOAD", "REMOTE_STORE", "REMOTE_UPDATE"]

@@ -20,22 +20,13 @@ from numpy.typing import NDArray
 from ipu_emu.graph import Shards
 from ipu_emu.graph.op import Op
 from ipu_emu.ops.communication.collective_ops import GATHER_SHARDS, GATHER_WEIGHT, SCATTER_GRADIENT
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, always, call_chain, copy_cost
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 
 __all__ = [
-    "CROSS_DOMAIN",
-    "OPS",
-    "TAKE_SHARD",
-    "collective_bytes",
-    "copy_shard_in",
-    "copy_shard_out",
-    "is_shard_collective",
+    "CROSS_DOMAIN", "OPS", "TAKE_SHARD", "collective_bytes", "copy_shard_in", "copy_shard_out", "is_shard_collective",
     "shards_of",
-]
+]  # fmt: skip
 
 TAKE_SHARD = "TakeShard"
 #: The (stride, size) of the replicas that hold one shard in different domains; a gradient is summed over these too.
@@ -61,9 +52,9 @@ def collective_bytes(node: Node) -> int:
     return (shards.domain[1] + 1) * shards.size * node.input(0).dtype.itemsize
 
 
-def copy_shard_out(shards: Shards, index: int, whole: _Array, shard: _Array) -> Call:
+def copy_shard_out(shards: Shards, index: int, tensor: _Array, shard: _Array) -> Call:
     """The call that copies shard ``index`` out of a whole tensor, which is contiguous, and pads it."""
-    flat, runs = whole.reshape(-1), shards.strided_pieces(index)
+    flat, runs = tensor.reshape(-1), shards.strided_pieces(index)
     covered = sum(run.count * run.length for run in runs)
     return call_chain(
         *(partial(np.copyto, run.of_shard(shard), run.of_whole(flat)) for run in runs),
@@ -71,9 +62,9 @@ def copy_shard_out(shards: Shards, index: int, whole: _Array, shard: _Array) -> 
     )
 
 
-def copy_shard_in(shards: Shards, index: int, shard: _Array, whole: _Array) -> Call:
+def copy_shard_in(shards: Shards, index: int, shard: _Array, tensor: _Array) -> Call:
     """The call that copies shard ``index`` into a whole contiguous tensor."""
-    flat = whole.reshape(-1)
+    flat = tensor.reshape(-1)
     return call_chain(
         *(partial(np.copyto, run.of_whole(flat), run.of_shard(shard)) for run in shards.strided_pieces(index)),
     )
@@ -88,8 +79,8 @@ def _whole(node: Node) -> OutputTypes:
 
 
 def _take(bound: BoundOp) -> Call:
-    whole, number, shards = bound.input(0), bound.input(1), shards_of(bound.node.op)
-    cuts = [copy_shard_out(shards, index, whole, bound.outputs[0]) for index in range(shards.domain[1])]
+    tensor, number, shards = bound.input(0), bound.input(1), shards_of(bound.node.op)
+    cuts = [copy_shard_out(shards, index, tensor, bound.outputs[0]) for index in range(shards.domain[1])]
 
     def take() -> None:
         cuts[int(number[()])]()

@@ -16,8 +16,7 @@ from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.control.inlining import Inliner, body_of, body_output_types, check_call, inlined_op
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, input_node
 
 __all__ = ["OPS"]
 
@@ -57,8 +56,8 @@ def _if_known(node: Node) -> list[_Array] | None:
     return known if len(known) == len(body.outputs) else None
 
 
-def _text(made: OutputTypes) -> str:
-    return ", ".join(f"{dtype}{list(shape)}" for dtype, shape in made)
+def _text(types: OutputTypes) -> str:
+    return ", ".join(f"{dtype}{list(shape)}" for dtype, shape in types)
 
 
 def _if(graph: Graph, op: Op) -> list[Op]:

@@ -8,21 +8,12 @@ from dataclasses import replace
 from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.graph.graph import capturing
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import Expand, OpDef, ShapeRule, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Expand, Node, OpDef, OutputTypes, Rewrite, ShapeRule, copy_cost, replaced_before_run
 
 __all__ = [
-    "MAX_INLINED_OPS",
-    "Inliner",
-    "body_of",
-    "body_output_types",
-    "check_call",
-    "check_inputs",
-    "inlined_op",
+    "MAX_INLINED_OPS", "Inliner", "body_of", "body_output_types", "check_call", "check_inputs", "inlined_op",
     "stacked",
-]
+]  # fmt: skip
 
 #: The most ops that inlining may add.
 MAX_INLINED_OPS = 20_000
@@ -41,21 +32,21 @@ def body_output_types(body: Graph) -> OutputTypes:
     return [(body.tensor(id).dtype, body.tensor(id).shape) for id in body.outputs]
 
 
-def check_inputs(node: Node, body: Graph, given: int) -> None:
-    """Raise EmulatorError if the subgraph does not have ``given`` inputs."""
-    if len(body.inputs) != given:
-        raise node.fail(f"the subgraph has {len(body.inputs)} inputs, but the op passes {given}")
+def check_inputs(node: Node, body: Graph, count: int) -> None:
+    """Raise EmulatorError if the subgraph does not have ``count`` inputs."""
+    if len(body.inputs) != count:
+        raise node.fail(f"the subgraph has {len(body.inputs)} inputs, but the op passes {count}")
 
 
 def check_call(node: Node, body: Graph) -> None:
     """Raise RefusedError unless a call has as many operands and results as the subgraph; text as in PopART."""
-    for what, given, wanted in (
+    for what, passed, wanted in (
         ("input", len(node.inputs), len(body.inputs)),
         ("output", len(node.op.outputs), len(body.outputs)),
     ):
-        if given != wanted:
+        if passed != wanted:
             raise RefusedError(
-                f"For CallOp '{node.op.name}', number of {what}s ({given}) does not match that of the callee "
+                f"For CallOp '{node.op.name}', number of {what}s ({passed}) does not match that of the callee "
                 f"subgraph ({wanted})"
             )
 

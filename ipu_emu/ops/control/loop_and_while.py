@@ -28,11 +28,8 @@ from ipu_emu.ops.control.inlining import (
     stacked,
 )
 from ipu_emu.ops.control.iteration_bounds import MOST_ITERATIONS
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, copy_cost, input_node
 from ipu_emu.ops.core.op_definition import OpDef, always, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = ["BODY_MEMORY_PLAN", "OPS", "WHILE", "check_gradients"]
@@ -57,12 +54,12 @@ def _loop_shape(node: Node) -> OutputTypes:
 
 
 def _made(node: Node, body: Graph, states: int) -> OutputTypes:
-    made = body_output_types(body)[1:]
-    for index, (dtype, shape) in enumerate(made[:states]):
+    types = body_output_types(body)[1:]
+    for index, (dtype, shape) in enumerate(types[:states]):
         start = node.input(index + 2)
         if (start.dtype, start.shape) != (dtype, shape):
             raise node.fail(f"state {start} becomes {dtype}{list(shape)}; it must keep its type and shape")
-    return made[:states] + [(dtype, (_rows(node), *shape)) for dtype, shape in made[states:]]
+    return types[:states] + [(dtype, (_rows(node), *shape)) for dtype, shape in types[states:]]
 
 
 def _rows(node: Node) -> int:
@@ -115,12 +112,12 @@ def _unrolled(graph: Graph, op: Op, count: int, *, ends: bool, computed: str = "
             more = rewrite.op("Greater", trips, rewrite.constant(np.array(i, np.int32)))
             condition = rewrite.op("And", condition, more)
         guard = inliner.guard(condition) if ends else ""
-        made = inliner.inline(body, [rewrite.constant(np.array(i, number)), condition, *states], guard)
-        new = made[1 : 1 + carried]
+        results = inliner.inline(body, [rewrite.constant(np.array(i, number)), condition, *states], guard)
+        new = results[1 : 1 + carried]
         states = [inliner.choose(condition, a, b) for a, b in zip(new, states, strict=True)] if ends else new
         if ends:
-            condition = rewrite.op("And", condition, rewrite.op("ReshapeTo", made[0], shape=[]))
-        scanned.append(made[1 + carried :])
+            condition = rewrite.op("And", condition, rewrite.op("ReshapeTo", results[0], shape=[]))
+        scanned.append(results[1 + carried :])
     if count:
         return inliner.name([*states, *stacked(rewrite, scanned, [0] * (len(body.outputs) - 1 - carried))])
     return inliner.name([*states, *(_no_rows(rewrite, body, id) for id in body.outputs[1 + carried :])])

@@ -13,8 +13,7 @@ import numpy as np
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.control.inlining import Inliner, body_of, inlined_op
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, input_node
 
 __all__ = ["OPS"]
 
@@ -36,10 +35,10 @@ def _shape(node: Node) -> OutputTypes:
         operand, is_data = node.input(index), index % 3 == 0 and index < 3 * len(longest)
         if not is_data and (operand.shape != (count,) or not operand.dtype.is_integer):
             raise node.fail(f"offsets and lengths must be {count} integers, one per sequence; found {operand}")
-    made = body.tensor(body.outputs[0])
-    if len(made.shape) < 2 or made.shape[0] != block:
-        raise node.fail(f"the callback gives {made}; it must give {block} rows")
-    return [(made.dtype, (size, *made.shape[2:]))]
+    result = body.tensor(body.outputs[0])
+    if len(result.shape) < 2 or result.shape[0] != block:
+        raise node.fail(f"the callback gives {result}; it must give {block} rows")
+    return [(result.dtype, (size, *result.shape[2:]))]
 
 
 def _expand(graph: Graph, op: Op) -> list[Op]:
@@ -54,13 +53,13 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
         cuts = [rewrite.op("Slice", rows, starts=[first], ends=[first + block], axes=[0]) for rows in packed]
         parts += inliner.inline(body, cuts)
     shape = body.tensor(body.outputs[0]).shape
-    whole = rewrite.op("Concat", *parts, axis=0)
-    flat = rewrite.op("ReshapeTo", whole, shape=[count * shape[1], *shape[2:]])
+    joined = rewrite.op("Concat", *parts, axis=0)
+    flat = rewrite.op("ReshapeTo", joined, shape=[count * shape[1], *shape[2:]])
     zeros = np.zeros((int(node.attribute("resultSize", 0)), *shape[2:]), body.tensor(body.outputs[0]).dtype.numpy)
     offsets, lengths = op.inputs[-2:]
     runs = (lengths, rewrite.constant(np.arange(count, dtype=np.uint32) * shape[1]), offsets)
-    made = rewrite.op("SequenceSlice", flat, rewrite.constant(zeros), *runs, domain=GRAPHCORE, zeroUnused=1)
-    rewrite.op("Identity", made, into=op.outputs[0])
+    sequences = rewrite.op("SequenceSlice", flat, rewrite.constant(zeros), *runs, domain=GRAPHCORE, zeroUnused=1)
+    rewrite.op("Identity", sequences, into=op.outputs[0])
     return rewrite.ops
 
 
@@ -72,8 +71,8 @@ def _rows(rewrite: Rewrite, node: Node, first: int, most: int) -> str:
     zeros = rewrite.constant(np.zeros((count * most, *data.shape[1:]), data.dtype.numpy))
     to = rewrite.constant(np.arange(count, dtype=np.uint32) * most)
     runs = (rewrite.op("Min", lengths.id, limit), offsets.id, to)
-    made = rewrite.op("SequenceSlice", data.id, zeros, *runs, domain=GRAPHCORE, zeroUnused=1)
-    return rewrite.op("ReshapeTo", made, shape=[count, most, *data.shape[1:]])
+    sequences = rewrite.op("SequenceSlice", data.id, zeros, *runs, domain=GRAPHCORE, zeroUnused=1)
+    return rewrite.op("ReshapeTo", sequences, shape=[count, most, *data.shape[1:]])
 
 
 OPS = [inlined_op("PackedDataBlock", (5, None), _shape, _expand, GRAPHCORE)]

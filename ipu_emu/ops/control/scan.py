@@ -17,8 +17,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.body_inputs import CONCATENATES
 from ipu_emu.ops.control.inlining import Inliner, body_of, body_output_types, check_inputs, inlined_op, stacked
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, input_node
 
 __all__ = ["OPS"]
 
@@ -37,18 +36,18 @@ def _shape(node: Node) -> OutputTypes:
         raise node.fail("a scan of opset 8 with sequence lengths is not supported; leave input 0 out")
     states = len(node.inputs) - scanned - batched
     check_inputs(node, body, states + scanned)
-    made = body_output_types(body)
+    types = body_output_types(body)
     if batched:
         samples, length = node.input(len(node.inputs) - 1).shape[:2]
-        rows = [(dtype, (samples, length, *shape)) for dtype, shape in made[states:]]
-        return [(dtype, (samples, *shape)) for dtype, shape in made[:states]] + rows
+        rows = [(dtype, (samples, length, *shape)) for dtype, shape in types[states:]]
+        return [(dtype, (samples, *shape)) for dtype, shape in types[:states]] + rows
     length = _length(node, states, scanned)
-    axes = _axes(node, "scan_output_axes", len(made) - states)
+    axes = _axes(node, "scan_output_axes", len(types) - states)
     collected = _longer if _concatenates(node) else _with_axis
     outputs = [
-        (dtype, collected(shape, axis, length)) for (dtype, shape), axis in zip(made[states:], axes, strict=True)
+        (dtype, collected(shape, axis, length)) for (dtype, shape), axis in zip(types[states:], axes, strict=True)
     ]
-    return made[:states] + outputs
+    return types[:states] + outputs
 
 
 def _with_axis(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
@@ -98,9 +97,9 @@ class _Scan:
                 self.slice(id, length - 1 - i if back else i, axis)
                 for id, axis, back in zip(inputs, axes, self.backwards, strict=True)
             ]
-            made = self.inliner.inline(self.body, [*states, *slices])
-            states = made[:count]
-            rows.append(made[count:])
+            results = self.inliner.inline(self.body, [*states, *slices])
+            states = results[:count]
+            rows.append(results[count:])
         turned = _axes(self.node, "scan_output_directions", self.outputs)
         columns = [
             column[::-1] if back else column for column, back in zip(zip(*rows, strict=True), turned, strict=True)
@@ -111,9 +110,9 @@ class _Scan:
         return [*states, *stacked(self.rewrite, again, self.places())]
 
     def slice(self, id: str, index: int, axis: int) -> str:
-        one = self.rewrite.op("Gather", id, self.rewrite.constant(np.array(index)), axis=axis)
+        part = self.rewrite.op("Gather", id, self.rewrite.constant(np.array(index)), axis=axis)
         vector = _concatenates(self.node) and len(self.rewrite.graph.tensor(id).shape) == 1
-        return self.rewrite.op("ReshapeTo", one, shape=[1]) if vector else one
+        return self.rewrite.op("ReshapeTo", part, shape=[1]) if vector else part
 
     def concatenated(self, column: Sequence[str], axis: int) -> str:
         rank = len(self.rewrite.graph.tensor(column[0]).shape)
@@ -142,12 +141,12 @@ def _scan(graph: Graph, op: Op) -> list[Op]:
 
 def _of_samples(scan: _Scan, op: Op) -> list[str]:
     samples, length = scan.node.input(len(op.inputs) - 1).shape[:2]
-    made = []
+    results = []
     for sample in range(samples):
         own = [scan.slice(id, sample, 0) for id in op.inputs[1:]]
         count = len(own) - scan.scanned
-        made.append(scan.run(own[:count], own[count:], [0] * scan.scanned, length))
-    return stacked(scan.rewrite, made, [0] * len(scan.body.outputs))
+        results.append(scan.run(own[:count], own[count:], [0] * scan.scanned, length))
+    return stacked(scan.rewrite, results, [0] * len(scan.body.outputs))
 
 
 OPS = [inlined_op("Scan", (1, None), _shape, _scan)]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from ipu_emu.errors import RefusedError
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, copy_cost, replaced_before_run
 
 __all__ = ["OPS", "REASONS"]
 

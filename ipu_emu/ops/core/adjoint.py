@@ -71,7 +71,10 @@ class Value:
 
     def scaled(self, factor: float) -> Value:
         """This value times ``factor``, which is not rounded to the element type first."""
-        return self if factor == 1 else self.op("Scale", scale=float(factor))
+        if factor == 1:
+            return self
+        in_double = self.tensor.dtype.is_float and self.tensor.dtype.itemsize > 4
+        return self * factor if in_double else self.op("Scale", scale=float(factor))
 
     def summed_to(self, shape: tuple[int, ...]) -> Value:
         """Undo broadcasting: sum over the axes in which ``shape`` is smaller."""

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import Call
 from ipu_emu.ops.codegen.row_passes import Operand, RowPass, bound_rows
-from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.formulas import Formula, FormulaBuilder, named
+from ipu_emu.ops.core.op_definition import call_chain
 
 __all__ = ["ArrayFunction", "function"]
 

@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.kernel_helpers import view
-from ipu_emu.ops.core.op_definition import Call
+from ipu_emu.ops.core.op_definition import Call, call_chain
 from ipu_emu.ops.core.row_kernels import column_sums, row_sums
 
 __all__ = ["axis_sum", "folded", "folding", "mean_of", "sum_of"]
@@ -38,26 +37,26 @@ _BLOCK = 4096
 
 def sum_of(x: _Array, axes: _Axes = None) -> _Array:
     """The sum of ``x`` along ``axes``, all by default, as a new array without them."""
-    made = np.empty([size for axis, size in enumerate(x.shape) if axis not in _all(x, axes)], x.dtype)
-    axis_sum(x, made, axes)()
-    return made
+    total = np.empty([size for axis, size in enumerate(x.shape) if axis not in _all(x, axes)], x.dtype)
+    axis_sum(x, total, axes)()
+    return total
 
 
 def mean_of(x: _Array, axes: _Axes = None) -> _Array:
     """The mean of ``x`` along ``axes``, all by default, summed in DOUBLE and rounded once."""
     total = sum_of(x.astype(np.float64), axes)
-    made: _Array = (total / (x.size / max(total.size, 1))).astype(x.dtype)
-    return made
+    mean: _Array = (total / (x.size / max(total.size, 1))).astype(x.dtype)
+    return mean
 
 
 def folded(combine: Any, x: _Array, axes: _Axes = None) -> _Array:
     """``combine``, a ufunc, along ``axes``: element i with i + n/2, rounded up, until one is left."""
     axes = _all(x, axes)
     order = [*axes, *(axis for axis in range(x.ndim) if axis not in axes)]
-    kept = [x.shape[axis] for axis in order[len(axes) :]]
-    left = np.array(x.transpose(order)).reshape(prod(x.shape[axis] for axis in axes), *kept)
+    shape = [x.shape[axis] for axis in order[len(axes) :]]
+    left = np.array(x.transpose(order)).reshape(prod(x.shape[axis] for axis in axes), *shape)
     if not len(left):
-        return np.full(kept, combine.identity, x.dtype)
+        return np.full(shape, combine.identity, x.dtype)
     for step in folding(combine, left):
         step()
     first: _Array = left[0]

@@ -71,8 +71,8 @@ class Formula:
 
     def parameters_of(self, attributes: Mapping[str, Any]) -> list[Any]:
         """The parameters of an op with these attributes, as float32."""
-        given = [attributes.get(name, default) for name, default in self.parameters.items()]
-        return [n if isinstance(n, str) else np.float32(n) for n in given]
+        values = [attributes.get(name, default) for name, default in self.parameters.items()]
+        return [n if isinstance(n, str) else np.float32(n) for n in values]
 
     def apply(self, backend: Backend, values: Sequence[Any], parameters: Sequence[Any]) -> Any:
         return self.function(*(Term(backend, value) for value in values), *parameters).value

@@ -14,14 +14,8 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit, part
 
 __all__ = [
-    "SCATTER_REDUCTIONS",
-    "add_rows",
-    "along",
-    "broadcast_along",
-    "put_elements",
-    "take_elements",
-    "zero_unindexed",
-]
+    "SCATTER_REDUCTIONS", "add_rows", "along", "broadcast_along", "put_elements", "take_elements", "zero_unindexed",
+]  # fmt: skip
 
 #: The way in which a new element is combined with the one at its index.
 SCATTER_REDUCTIONS = {"none": 0, "add": 1, "sum": 1, "mul": 2, "max": 3, "min": 4}
@@ -36,7 +30,7 @@ def broadcast_along(indices: NDArray[Any], shape: tuple[int, ...], axis: int) ->
     """``indices``, which broadcast to ``shape``, as [outer, n, inner]; None if no strided view has this shape."""
     rows = along(indices, axis)
     wanted = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
-    if any(found not in (1, size) for found, size in zip(rows.shape, wanted, strict=True)):
+    if any(length not in (1, size) for length, size in zip(rows.shape, wanted, strict=True)):
         return None
     strides = tuple(0 if n == 1 else stride for n, stride in zip(rows.shape, rows.strides, strict=True))
     return np.lib.stride_tricks.as_strided(rows, wanted, strides)

@@ -18,8 +18,7 @@ from ipu_emu.ops.codegen.fused_store import RESULT, FusedStore
 from ipu_emu.ops.codegen.matmul_calls import product_call
 from ipu_emu.ops.codegen.matmul_kernel import block_rows
 from ipu_emu.ops.codegen.packed_matrix import lanes_within, tile_starts
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.op_definition import Call
+from ipu_emu.ops.core.op_definition import Call, call_chain
 
 __all__ = ["are_images", "image_spread", "image_sum"]
 
@@ -62,9 +61,9 @@ def image_spread(numbers: _Array, y: _Array, factor: _Array | None = None) -> Ca
     for first, count, rows in ((0, blocks, block_rows()), (blocks * block_rows(), 1, left)):
         if count and rows:
             target, *others = (line[:, first:] for line in lines)
-            given = {"w": ones[first:], "bias": zeros, "y_batch": target.strides[0]}
-            given["store"] = _product(target, others[0]) if others else None
-            calls.append(product_call(target, 1, count, rows, first, **given, **_common(numbers, 1)))
+            arguments = {"w": ones[first:], "bias": zeros, "y_batch": target.strides[0]}
+            arguments["store"] = _product(target, others[0]) if others else None
+            calls.append(product_call(target, 1, count, rows, first, **arguments, **_common(numbers, 1)))
     return call_chain(*calls)
 
 

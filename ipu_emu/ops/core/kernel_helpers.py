@@ -11,22 +11,13 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import InternalError
 from ipu_emu.ops.core.array_functions import ArrayFunction
-from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.formulas import Formula
-from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel
+from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, call_chain
 
 __all__ = [
-    "allocating_kernel",
-    "copies_in_place",
-    "flat",
-    "formula_kernel",
-    "in_float32",
-    "scalar",
-    "storage",
-    "ufunc",
-    "view",
-    "with_contiguous_operands",
-]
+    "allocating_kernel", "copies_in_place", "flat", "formula_kernel", "in_float32", "scalar", "storage", "ufunc",
+    "view", "with_contiguous_operands",
+]  # fmt: skip
 
 
 def ufunc(function: Callable[..., Any]) -> Kernel:
@@ -43,8 +34,8 @@ def allocating_kernel(function: Callable[..., Any]) -> Kernel:
 
     def kernel(bound: BoundOp) -> Call:
         def run() -> None:
-            made = function(bound.node, *bound.inputs)
-            for output, value in zip(bound.outputs, made if isinstance(made, tuple) else (made,), strict=True):
+            new = function(bound.node, *bound.inputs)
+            for output, value in zip(bound.outputs, new if isinstance(new, tuple) else (new,), strict=True):
                 np.copyto(output, value, casting="unsafe")
 
         return run

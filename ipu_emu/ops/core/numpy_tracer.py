@@ -22,9 +22,8 @@ from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
 from ipu_emu.ops.core.array_functions import ArrayFunction
 from ipu_emu.ops.core.axis_sums import axis_sum
-from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.node import Node
-from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, Workspace
+from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, Workspace, call_chain
 
 __all__ = ["traced_kernel", "traced_workspace"]
 
@@ -41,8 +40,8 @@ def traced_kernel(function: _Function) -> Kernel:
 
     def kernel(bound: BoundOp) -> Call:
         tracer = Tracer(bound.scratch[0].view(np.uint8))
-        made = function(bound.node, *(None if a is None else TracedArray(tracer, a) for a in bound.inputs))
-        for output, value in zip(bound.outputs, made, strict=True):
+        results = function(bound.node, *(None if a is None else TracedArray(tracer, a) for a in bound.inputs))
+        for output, value in zip(bound.outputs, results, strict=True):
             tracer.call(np.copyto, output, value)
         return call_chain(*tracer.steps)
 
@@ -70,16 +69,14 @@ class _TraceKey:
 
 
 @lru_cache(maxsize=1024)
-def _workspace_size(asked: _TraceKey) -> int:
+def _workspace_size(key: _TraceKey) -> int:
     """The size of the scratch, in float32 elements.
 
     A pure function of its key, so one cache serves all sessions of the process: tracing a long sequence is slow, and
     the planner needs the size several times.
     """
     tracer = Tracer(None)
-    asked.function(
-        asked.node, *(None if t is None else TracedArray(tracer, _without_memory(t)) for t in asked.node.inputs)
-    )
+    key.function(key.node, *(None if t is None else TracedArray(tracer, _without_memory(t)) for t in key.node.inputs))
     return -(-tracer.needed // 4)
 
 
@@ -114,10 +111,10 @@ class Tracer:
         if not fitting:
             self.needed += size
             return self.needed - size
-        start, found = min(fitting, key=lambda stretch: stretch[1])
-        self._free.remove((start, found))
-        if found > size:
-            self._free.append((start + size, found - size))
+        start, length = min(fitting, key=lambda stretch: stretch[1])
+        self._free.remove((start, length))
+        if length > size:
+            self._free.append((start + size, length - size))
         return start
 
     def release(self, start: int, size: int) -> None:
@@ -172,10 +169,10 @@ class TracedArray(NDArrayOperatorsMixin):
         self.tracer.call(np.copyto, self.array[key], value)
 
     def sum(self, axis: int) -> TracedArray:
-        made = self.tracer.new(tuple(np.delete(self.shape, axis).tolist()), self.dtype)
+        total = self.tracer.new(tuple(np.delete(self.shape, axis).tolist()), self.dtype)
         if self.tracer.memory is not None:
-            self.tracer.steps.append(axis_sum(self.array, made.array, (axis,)))
-        return made
+            self.tracer.steps.append(axis_sum(self.array, total.array, (axis,)))
+        return total
 
     def _view(self, array: _Array) -> TracedArray:
         return TracedArray(self.tracer, array, self.block)
@@ -187,15 +184,15 @@ class TracedArray(NDArrayOperatorsMixin):
         if ufunc is np.matmul:
             return _product(self.tracer, *operands)
         if out is None:
-            made = self.tracer.new(_shape(ufunc, operands), _dtype(ufunc, operands))
+            result = self.tracer.new(_shape(ufunc, operands), _dtype(ufunc, operands))
         else:
-            (made,) = out
-        self.tracer.call(ufunc, *operands, out=made)
-        return made
+            (result,) = out
+        self.tracer.call(ufunc, *operands, out=result)
+        return result
 
-    def __array_function__(self, function: Any, types: Any, given: Sequence[Any], named: Any) -> Any:
+    def __array_function__(self, function: Any, types: Any, arguments: Sequence[Any], named: Any) -> Any:
         known: Any = _FUNCTIONS.get(function)
-        return NotImplemented if known is None else known(self.tracer, *given, **named)
+        return NotImplemented if known is None else known(self.tracer, *arguments, **named)
 
 
 def _plain(value: Any) -> Any:
@@ -223,39 +220,39 @@ def _dtype(ufunc: Any, operands: Sequence[Any]) -> Any:
 def _product(tracer: Tracer, a: _Array, b: _Array) -> TracedArray:
     """The product of two matrices."""
     (m, k), n = a.shape, b.shape[1]
-    made = tracer.new((m, n), a.dtype)
+    product = tracer.new((m, n), a.dtype)
     scratch = [tracer.new((size,), np.float32) for size in gemm_workspace(m, k, n, 1, half=False)]
     if tracer.memory is not None:
-        tracer.steps += gemm(a, b, made.array, [memory.array for memory in scratch])
-    return made
+        tracer.steps += gemm(a, b, product.array, [memory.array for memory in scratch])
+    return product
 
 
 def _where(tracer: Tracer, test: TracedArray, yes: Any, no: Any) -> TracedArray:
     kinds = [value.dtype for value in (yes, no) if isinstance(value, TracedArray)]
-    made = tracer.new(
+    result = tracer.new(
         _shape(np.add, [_plain(test), _plain(yes), _plain(no)]), np.result_type(*kinds or [np.dtype(np.float32)])
     )
-    tracer.call(np.copyto, made, no)
-    tracer.call(np.copyto, made, yes, where=test)
-    return made
+    tracer.call(np.copyto, result, no)
+    tracer.call(np.copyto, result, yes, where=test)
+    return result
 
 
 def _concatenate(tracer: Tracer, parts: Sequence[TracedArray], axis: int = 0) -> TracedArray:
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
-    made = tracer.new(tuple(shape), parts[0].dtype)
-    tracer.call(np.concatenate, tuple(part.array for part in parts), axis, made)
-    return made
+    joined = tracer.new(tuple(shape), parts[0].dtype)
+    tracer.call(np.concatenate, tuple(part.array for part in parts), axis, joined)
+    return joined
 
 
-def _split(tracer: Tracer, whole: TracedArray, count: int, axis: int = 0) -> list[TracedArray]:
-    return [whole._view(part) for part in np.split(whole.array, count, axis)]
+def _split(tracer: Tracer, array: TracedArray, count: int, axis: int = 0) -> list[TracedArray]:
+    return [array._view(part) for part in np.split(array.array, count, axis)]
 
 
 def _clip(tracer: Tracer, x: TracedArray, low: Any, high: Any) -> TracedArray:
-    made = tracer.new(x.shape, x.dtype)
-    tracer.call(np.clip, x, low, high, made)
-    return made
+    clipped = tracer.new(x.shape, x.dtype)
+    tracer.call(np.clip, x, low, high, clipped)
+    return clipped
 
 
 def _empty_like(tracer: Tracer, other: TracedArray) -> TracedArray:
@@ -263,9 +260,9 @@ def _empty_like(tracer: Tracer, other: TracedArray) -> TracedArray:
 
 
 def _zeros_like(tracer: Tracer, other: TracedArray) -> TracedArray:
-    made = tracer.new(other.shape, other.dtype)
-    tracer.call(made.array.fill, 0)
-    return made
+    zeros = tracer.new(other.shape, other.dtype)
+    tracer.call(zeros.array.fill, 0)
+    return zeros
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {

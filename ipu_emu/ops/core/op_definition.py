@@ -14,26 +14,46 @@ from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.core.adjoint import GradRule
-from ipu_emu.ops.core.cost import CostRule
 from ipu_emu.ops.core.formulas import Formula
 from ipu_emu.ops.core.node import Node, OutputTypes
 from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = [
-    "BoundOp",
-    "Call",
-    "Expand",
-    "GradRule",
-    "Kernel",
-    "OpDef",
-    "Registry",
-    "ShapeRule",
-    "StoringKernel",
-    "Workspace",
-    "always",
-    "never",
-    "replaced_before_run",
-]
+    "BoundOp", "Call", "CallChain", "CostRule", "Expand", "GradRule", "Kernel", "OpCost", "OpDef", "Registry",
+    "ShapeRule", "StoringKernel", "Workspace", "always", "call_chain", "copy_cost", "flops", "never", "nothing",
+    "per_element", "replaced_before_run",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OpCost:
+    """The cost of one call on one micro-batch; bytes are operands read plus results written."""
+
+    flops: int
+    bytes: int
+
+
+CostRule = Callable[[Node], OpCost]
+
+
+def flops(count: Callable[[Node], int]) -> CostRule:
+    """An op of ``count(node)`` operations that reads and writes each operand once."""
+    return lambda node: OpCost(count(node), _operand_bytes(node))
+
+
+def per_element(operations: int) -> CostRule:
+    """An op of ``operations`` for each element of its first output."""
+    return flops(lambda node: operations * node.outputs[0].nelms)
+
+
+def copy_cost(node: Node) -> OpCost:
+    """The cost of an op that only copies its operands."""
+    return OpCost(0, _operand_bytes(node))
+
+
+def _operand_bytes(node: Node) -> int:
+    return sum(t.nbytes for t in (*node.inputs, *node.outputs) if t is not None)
+
 
 #: One prepared call: reads and writes arrays that it already holds, and allocates nothing.
 Call = Callable[[], object]
@@ -167,3 +187,21 @@ class Registry:
     def in_place(self, op: Op) -> list[tuple[str, int]]:
         """Each output that overwrites an input, and the index of that input; an op may lack the last outputs."""
         return list(zip(op.outputs, self[op].updates, strict=False))
+
+
+class CallChain:
+    """One call that runs all ``steps`` in order."""
+
+    def __init__(self, steps: tuple[Call, ...]) -> None:
+        self.steps = steps
+
+    def __call__(self) -> None:
+        for step in self.steps:
+            step()
+
+
+def call_chain(*steps: Call) -> CallChain:
+    """One call that runs ``steps`` in order; chains among them are flattened."""
+    return CallChain(
+        tuple(call for step in steps for call in (step.steps if isinstance(step, CallChain) else (step,)))
+    )

@@ -16,20 +16,9 @@ from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.op_definition import Call
 
 __all__ = [
-    "RowKernel",
-    "column_sums",
-    "log_softmax",
-    "log_softmax_grad",
-    "norm",
-    "norm_grad",
-    "norm_slopes",
-    "row_moments",
-    "row_sums",
-    "shared_norm",
-    "shared_norm_grad",
-    "softmax",
-    "softmax_grad",
-]
+    "RowKernel", "column_sums", "log_softmax", "log_softmax_grad", "norm", "norm_grad", "norm_slopes", "row_moments",
+    "row_sums", "shared_norm", "shared_norm_grad", "softmax", "softmax_grad",
+]  # fmt: skip
 
 _Array = NDArray[Any]
 
@@ -39,7 +28,7 @@ class RowKernel:
 
     def __init__(self, rows: int, columns: int, **operands: tuple[str, _Array]) -> None:
         self.rows, self.columns = rows, columns
-        self.places = {name: place for place, name in enumerate(operands)}
+        self.places = {name: index for index, name in enumerate(operands)}
         self.operands = [Operand.of(kind, array) for kind, array in operands.values()]
         self.arrays = [array for _, array in operands.values()]
         self.passes: list[RowPass] = []
@@ -52,37 +41,37 @@ class RowKernel:
             self.arrays.append(array)
         return self
 
-    def add(self, each: str = "", then: str = "") -> RowKernel:
+    def add(self, body: str = "", then: str = "") -> RowKernel:
         """Append a pass; see ``_parse``."""
-        self.passes.append(RowPass(self._parse(each), self._parse(then)))
+        self.passes.append(RowPass(self._parse(body), self._parse(then)))
         return self
 
     def _parse(self, text: str) -> tuple[Instruction, ...]:
         """``v = function a b; store operand v; ...``: a word names a value, an operand, a number or a row scalar."""
         values: dict[str, int] = {}
-        made: list[Instruction] = []
+        instructions: list[Instruction] = []
 
         def value(word: str) -> int:
             if word not in values:
                 if word in self.places:
-                    made.append(("load", self.places[word]))
+                    instructions.append(("load", self.places[word]))
                 elif word[0].isdigit():
-                    made.append(("number", float(word)))
+                    instructions.append(("number", float(word)))
                 else:
-                    made.append(("let", word))
-                values[word] = len(made) - 1
+                    instructions.append(("let", word))
+                values[word] = len(instructions) - 1
             return values[word]
 
         for line in filter(None, (part.split() for part in text.split(";"))):
             if line[1] == "=":
                 arguments = [value(word) for word in line[3:]]
-                made.append((line[2], *arguments))
-                values[line[0]] = len(made) - 1
+                instructions.append((line[2], *arguments))
+                values[line[0]] = len(instructions) - 1
             else:
                 argument = value(line[2])
                 target = self.places[line[1]] if line[0] in ("store", "gather", "put") else line[1]
-                made.append((line[0], target, argument))
-        return tuple(made)
+                instructions.append((line[0], target, argument))
+        return tuple(instructions)
 
     def bound(self, matrices: int = 1) -> Call:
         step: Call = bound_rows(self.operands, self.passes, self.arrays, self.rows, self.columns, matrices)

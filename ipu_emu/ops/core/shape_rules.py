@@ -14,19 +14,9 @@ from ipu_emu.ops.core.node import Node, OutputTypes, listed
 from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = [
-    "aligned_shape",
-    "axes_of",
-    "axis_of",
-    "broadcast",
-    "broadcast_all",
-    "not_aligned",
-    "reduced_axes",
-    "reduction_of",
-    "reshape_target",
-    "same",
-    "scalar_or_same",
-    "unequal_types",
-]
+    "aligned_shape", "axes_of", "axis_of", "broadcast", "broadcast_all", "not_aligned", "reduced_axes",
+    "reduction_of", "reshape_target", "same", "scalar_or_same", "unequal_types",
+]  # fmt: skip
 
 
 def same(node: Node) -> OutputTypes:
@@ -134,8 +124,8 @@ def reduced_axes(node: Node, axes: list[int] | None) -> tuple[int, ...]:
         raise EmulatorError(f"Reduce input rank must be greater than 0, invalid Reduce {node.op.label}.")
     for axis in axes:
         if not -rank <= axis < rank:
-            found = f"Op {node.op.label} of {node.input(0)}"
-            raise EmulatorError(f"Axis {axis} is out of acceptable range [{-rank}, {rank - 1}]: {found}")
+            subject = f"Op {node.op.label} of {node.input(0)}"
+            raise EmulatorError(f"Axis {axis} is out of acceptable range [{-rank}, {rank - 1}]: {subject}")
     return tuple(sorted({axis % rank for axis in axes}))
 
 
@@ -147,18 +137,18 @@ def axis_of(node: Node, axis: int) -> int:
     return axis % rank
 
 
-def reshape_target(node: Node, asked: list[int], *, copies: bool = True) -> tuple[int, ...]:
-    """The shape that ``asked`` gives input 0; one -1 is inferred; with ``copies`` 0 keeps the input's size."""
+def reshape_target(node: Node, target: list[int], *, copies: bool = True) -> tuple[int, ...]:
+    """The shape that ``target`` gives input 0; one -1 is inferred; with ``copies`` 0 keeps the input's size."""
     data = node.input(0)
     copies = copies and not node.attribute("allowzero", 0)
-    if list(asked).count(-1) > 1:
+    if list(target).count(-1) > 1:
         raise EmulatorError(
-            f"shape input to ReshapeOp can only use -1 to specify one unknown dimension: {list(asked)}"
+            f"shape input to ReshapeOp can only use -1 to specify one unknown dimension: {list(target)}"
         )
-    shape = [data.shape[i] if size == 0 and copies and i < data.rank else int(size) for i, size in enumerate(asked)]
+    shape = [data.shape[i] if size == 0 and copies and i < data.rank else int(size) for i, size in enumerate(target)]
     if shape.count(-1) == 1:
         known = prod(size for size in shape if size != -1)
         shape[shape.index(-1)] = data.nelms // known if known else 0
     if any(size < 0 for size in shape) or prod(shape) != data.nelms:
-        raise node.fail(f"cannot reshape {data} ({data.nelms} elements) to {list(asked)}")
+        raise node.fail(f"cannot reshape {data} ({data.nelms} elements) to {list(target)}")
     return tuple(shape)

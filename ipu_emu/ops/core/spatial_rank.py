@@ -30,21 +30,21 @@ def _windows(graph: Graph, op: Op) -> Windows:
 
 def _flat(attributes: Any) -> dict[str, Any]:
     """The attributes of a 1-D op as those of a 2-D op whose first axis has size 1."""
-    made = dict(attributes)
+    flat = dict(attributes)
     for name in _PER_AXIS:
-        if made.get(name):
-            made[name] = [1, *made[name]]
-    if made.get("pads"):
-        made["pads"] = [0, made["pads"][0], 0, made["pads"][1]]
-    return made
+        if flat.get(name):
+            flat[name] = [1, *flat[name]]
+    if flat.get("pads"):
+        flat["pads"] = [0, flat["pads"][0], 0, flat["pads"][1]]
+    return flat
 
 
 def _plain(op: Op, windows: Windows, axes: slice) -> dict[str, Any]:
     """The attributes of some axes, with explicit padding."""
-    kept = {name: op.attributes[name] for name in _WHOLE if name in op.attributes}
+    others = {name: op.attributes[name] for name in _WHOLE if name in op.attributes}
     window = {"strides": windows.strides, "dilations": windows.dilations}
     pads = [*windows.pads[axes], *windows.ends[axes]]
-    return {**kept, **{name: list(values[axes]) for name, values in window.items()}, "pads": pads}
+    return {**others, **{name: list(values[axes]) for name, values in window.items()}, "pads": pads}
 
 
 def convolution_as_2d(graph: Graph, op: Op) -> list[Op] | None:

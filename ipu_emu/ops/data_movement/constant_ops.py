@@ -9,9 +9,7 @@ import numpy as np
 
 from ipu_emu.graph.dtype import dtype_named, dtype_numbered
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import OpDef
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, copy_cost
 
 __all__ = ["OPS"]
 
@@ -52,13 +50,13 @@ _KINDS: dict[str, Any] = {
 
 
 def _constant(node: Node) -> _Array:
-    given = [name for name in _KINDS if name in node.op.attributes]
-    if len(given) != 1:
+    names = [name for name in _KINDS if name in node.op.attributes]
+    if len(names) != 1:
         raise node.fail("the attribute with its value is missing; give it an array")
-    value = node.op.attributes[given[0]]
-    if given[0] == "value" and not isinstance(value, np.ndarray):
+    value = node.op.attributes[names[0]]
+    if names[0] == "value" and not isinstance(value, np.ndarray):
         raise node.fail("the attribute 'value' is not an array")
-    return np.array(value, dtype=_KINDS[given[0]], order="C")
+    return np.array(value, dtype=_KINDS[names[0]], order="C")
 
 
 def _shape(node: Node) -> _Array:

@@ -9,12 +9,8 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Tensor
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, call_chain, copy_cost, input_node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.shape_rules import axis_of
 from popdist_py.messages.suggestion import did_you_mean
 
@@ -36,10 +32,10 @@ def _pads(node: Node) -> list[tuple[int, int]]:
         raise EmulatorError(
             f"Padding vector (length {len(pads)}) doesn't contain 2 entries per input dimension {len(axes)}"
         )
-    made = [(0, 0)] * x.rank
+    pairs = [(0, 0)] * x.rank
     for index, axis in enumerate(axes):
-        made[axis] = (pads[index], pads[index + len(axes)])
-    return made
+        pairs[axis] = (pads[index], pads[index + len(axes)])
+    return pairs
 
 
 def _pad_shape(node: Node) -> OutputTypes:
@@ -55,7 +51,7 @@ def _pad_shape(node: Node) -> OutputTypes:
 
 def _sources(node: Node) -> list[_Array]:
     """For each axis, the input index of each output element; -1 for the padding of mode constant."""
-    x, mode, made = node.input(0), node.attribute("mode", "constant"), []
+    x, mode, sources = node.input(0), node.attribute("mode", "constant"), []
     for size, (before, after) in zip(x.shape, _pads(node), strict=True):
         at = np.arange(-before, size + after)
         if mode == "constant":
@@ -67,8 +63,8 @@ def _sources(node: Node) -> list[_Array]:
         else:
             period = max(2 * (size - 1), 1)
             at = np.abs((at + size - 1) % period - (size - 1)) if size > 1 else at * 0
-        made.append(at)
-    return made
+        sources.append(at)
+    return sources
 
 
 def _pad(bound: BoundOp) -> Call:
@@ -132,8 +128,8 @@ def _one_side(graph: Graph, op: Op) -> list[Op]:
         rewrite.op("Where", outside, zero, op.inputs[0], into=op.outputs[0])
         return rewrite.ops
     k0 = int(np.asarray(node.values[1]).reshape(())) if node.has_input(1) else 0
-    kept = columns - rows >= k0 if upper else columns - rows <= k0
-    rewrite.op("Where", rewrite.constant(kept), op.inputs[0], zero, into=op.outputs[0])
+    mask = columns - rows >= k0 if upper else columns - rows <= k0
+    rewrite.op("Where", rewrite.constant(mask), op.inputs[0], zero, into=op.outputs[0])
     return rewrite.ops
 
 

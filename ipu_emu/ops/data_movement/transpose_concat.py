@@ -10,12 +10,8 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.ops.codegen.compiled_call import relocation, turned_relocation
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost, listed
 from ipu_emu.ops.core.image_kernels import image_spread
-from ipu_emu.ops.core.node import Node, OutputTypes, listed
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of
 
 __all__ = ["OPS"]
@@ -77,13 +73,13 @@ def _transpose_grad(d: Adjoint) -> Value:
 
 
 def _expand_shape(node: Node) -> OutputTypes:
-    x, asked = node.input(0), tuple(node.attribute_or_constant("shape", 1))
+    x, shape = node.input(0), tuple(node.attribute_or_constant("shape", 1))
     try:
-        return [(x.dtype, np.broadcast_shapes(x.shape, asked))]
+        return [(x.dtype, np.broadcast_shapes(x.shape, shape))]
     except ValueError:
         raise EmulatorError(
             "Expand shape constraint: corresponding dimensions must have the same value or one of them must be 1",
-            note=f"Op {node.op.label}: {x} does not broadcast to {list(asked)}",
+            note=f"Op {node.op.label}: {x} does not broadcast to {list(shape)}",
         ) from None
 
 
@@ -131,8 +127,8 @@ def _concat_shape(node: Node) -> OutputTypes:
 def _parts(array: _Array, sizes: list[int], axis: int) -> list[_Array]:
     """Views of ``array``, one after the other along ``axis``."""
     ends = list(accumulate(sizes))
-    whole = (slice(None),) * axis
-    return [array[(*whole, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
+    leading = (slice(None),) * axis
+    return [array[(*leading, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
 
 
 def _concat(bound: BoundOp) -> Call:
@@ -157,8 +153,8 @@ def _sizes(node: Node) -> list[int]:
     sizes = list(node.attribute_or_constant("split", 1) or [])
     count = count or int(node.attribute("num_outputs", len(sizes)))
     if not sizes:
-        each = -(-x.shape[axis] // max(count, 1))
-        sizes = [min(each, max(x.shape[axis] - each * i, 0)) for i in range(count)]
+        size = -(-x.shape[axis] // max(count, 1))
+        sizes = [min(size, max(x.shape[axis] - size * i, 0)) for i in range(count)]
     if len(sizes) != count or sum(sizes) != x.shape[axis] or min(sizes) < 0:
         raise node.fail(f"cannot split {x} along axis {axis} into {count} parts of sizes {sizes}")
     return sizes

@@ -9,11 +9,8 @@ from math import prod
 import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Value, call_chain, copy_cost
 from ipu_emu.ops.core.kernel_helpers import view
-from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, GradRule, Kernel, OpDef, ShapeRule
 from ipu_emu.ops.core.shape_rules import axes_of, reshape_target, same
 

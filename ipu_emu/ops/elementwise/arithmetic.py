@@ -13,13 +13,10 @@ from numpy.typing import NDArray
 from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, GradRule, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core import Adjoint, GradRule, Node, OutputTypes, Value, call_chain, per_element
 from ipu_emu.ops.core.formulas import Formula, named
 from ipu_emu.ops.core.image_kernels import image_spread
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, formula_kernel, scalar, ufunc, view
-from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import aligned_shape, broadcast, broadcast_all, same
 
@@ -115,8 +112,8 @@ def _modulo(node: Node, a: _Array, b: _Array) -> _Array:
 def _remainder_grad(d: Adjoint) -> list[Value | None]:
     """a mod b = a - b floor(a / b)"""
     a, b = d.x, d.input(1)
-    whole = (a - d.y) / b
-    return [d.g.summed_to(a.tensor.shape), (-(d.g * whole)).summed_to(b.tensor.shape)]
+    quotient = (a - d.y) / b
+    return [d.g.summed_to(a.tensor.shape), (-(d.g * quotient)).summed_to(b.tensor.shape)]
 
 
 def _atan2_grad(d: Adjoint) -> list[Value | None]:
@@ -171,9 +168,9 @@ def _many(type: str, kernel: Any, grad: Any) -> OpDef:
 
 def _scaled_add(bound: BoundOp) -> Call:
     a, b, y = bound.input(0), bound.input(1), bound.outputs[0]
-    given = [bound.input(index) for index in range(2, len(bound.inputs))]
+    inputs = [bound.input(index) for index in range(2, len(bound.inputs))]
     numbers = [a.dtype.type(bound.node.attribute(name, 1.0)) for name in ("scale0", "scale1")]
-    scales = [*given, *numbers[len(given) :]]
+    scales = [*inputs, *numbers[len(inputs) :]]
     part = view(bound.scratch[0].view(a.dtype)[: b.size], b.shape)
     return call_chain(
         partial(np.multiply, b, scales[1], part), partial(np.multiply, a, scales[0], y), partial(np.add, y, part, y)

@@ -11,11 +11,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, per_element
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, ufunc
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import aligned_shape, broadcast, same
 
 __all__ = ["OPS"]

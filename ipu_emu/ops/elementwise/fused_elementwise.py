@@ -18,10 +18,8 @@ import numpy as np
 from ipu_emu.graph.dtype import dtype_numbered
 from ipu_emu.ops.codegen.fused_store import RESULT, FusedStore
 from ipu_emu.ops.codegen.row_passes import Operand, RowPass, bound_rows
-from ipu_emu.ops.core.cost import OpCost
+from ipu_emu.ops.core import BoundOp, Call, Node, OpCost, OpDef, OutputTypes, always
 from ipu_emu.ops.core.kernel_helpers import flat, storage
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 
 __all__ = ["MOST_UPDATES", "OPS", "fused_store"]
 
@@ -36,8 +34,8 @@ def _shape(node: Node) -> OutputTypes:
 
 def _kernel(bound: BoundOp) -> Call:
     columns = bound.node.attribute("columns", {})
-    whole = [bound.input(i) for i in range(len(bound.inputs)) if _kind(bound.node, i) == "full"]
-    flats = iter(flat(*whole, *bound.outputs))
+    full = [bound.input(i) for i in range(len(bound.inputs)) if _kind(bound.node, i) == "full"]
+    flats = iter(flat(*full, *bound.outputs))
     arrays, operands = [], []
     for index, array in enumerate((*bound.inputs, *bound.outputs)):
         assert array is not None

@@ -11,12 +11,9 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, GradRule, Value
-from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core import Adjoint, GradRule, Kernel, Node, OpDef, OutputTypes, Value, per_element
 from ipu_emu.ops.core.formulas import Formula, named
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, formula_kernel, ufunc
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = ["OPS"]

@@ -8,14 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.graph import Graph, Op, Role
-from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Rewrite, Value, per_element
 from ipu_emu.ops.core.array_functions import function
-from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.formulas import Formula, Term
 from ipu_emu.ops.core.kernel_helpers import formula_kernel
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
-from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.shape_rules import aligned_shape, same
 
 __all__ = ["OPS"]

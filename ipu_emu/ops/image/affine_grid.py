@@ -10,10 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
 
 __all__ = ["OPS"]
 

@@ -12,10 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, flops
 
 __all__ = ["OPS"]
 
@@ -53,8 +50,8 @@ def _reflected(at: _Array, size: int, *, corners: bool) -> _Array:
     if span <= 0:
         return np.zeros_like(at)
     folded = np.mod(at - low, 2 * span)
-    made: _Array = low + np.where(folded > span, 2 * span - folded, folded)
-    return made
+    mirrored: _Array = low + np.where(folded > span, 2 * span - folded, folded)
+    return mirrored
 
 
 def _cubic(distance: _Array) -> _Array:

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import OpDef
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, copy_cost
 
 __all__ = ["OPS"]
 

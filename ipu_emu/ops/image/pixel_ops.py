@@ -9,10 +9,8 @@ import numpy as np
 
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.cost import copy_cost, per_element
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, copy_cost, input_node, per_element
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
 
 __all__ = ["OPS"]
 

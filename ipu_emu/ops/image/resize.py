@@ -13,13 +13,10 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import copy_cost, per_element
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, copy_cost, input_node, per_element
 from ipu_emu.ops.core.gather_kernels import add_rows, along
 from ipu_emu.ops.core.kernel_helpers import ufunc, with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.shape_rules import axis_of, same
 
 __all__ = ["OPS"]
@@ -96,13 +93,13 @@ def _cropped(node: Node, chosen: list[int], scales: list[Any], sizes: list[Any])
     x, region = node.input(0), _numbers(node, "roi", 1)
     if len(region) != 2 * len(chosen):
         raise node.fail(f"the region must be {2 * len(chosen)} numbers, found {region}")
-    made = []
-    for place, (i, start, end) in enumerate(zip(chosen, region, region[len(chosen) :], strict=False)):
+    axes = []
+    for index, (i, start, end) in enumerate(zip(chosen, region, region[len(chosen) :], strict=False)):
         size = x.shape[i]
-        output = int(sizes[place]) if sizes else floor(size * (end - start) * scales[place] + 1e-6)
-        scale = scales[place] if scales else output / max(size * (end - start), 1e-9)
-        made.append(_Axis(i, size, output, float(scale), float(start), float(end)))
-    return made
+        output = int(sizes[index]) if sizes else floor(size * (end - start) * scales[index] + 1e-6)
+        scale = scales[index] if scales else output / max(size * (end - start), 1e-9)
+        axes.append(_Axis(i, size, output, float(scale), float(start), float(end)))
+    return axes
 
 
 def _shape(node: Node) -> OutputTypes:
@@ -193,7 +190,7 @@ def _matrix(node: Node, axis: _Axis) -> Any:
     """
     filter, reach = (_bicubic, 2) if node.attribute("mode", "") == "cubic" else (_tent, 1)
     a, left_out = float(node.attribute("cubic_coeff_a", -0.75)), bool(node.attribute("exclude_outside", 0))
-    made, place = np.zeros((axis.size, axis.output)), _COORDINATES[_where(node)]
+    matrix, place = np.zeros((axis.size, axis.output)), _COORDINATES[_where(node)]
     narrowed = min(float(axis.scale), 1.0) if node.attribute("antialias", 0) else 1.0
     reach = ceil(reach / narrowed)
     for o in range(axis.output):
@@ -201,9 +198,9 @@ def _matrix(node: Node, axis: _Axis) -> Any:
         for tap in range(floor(x) - reach, ceil(x) + reach + 1):
             weight = filter((tap - x) * narrowed, a)
             if not left_out or 0 <= tap < axis.size:
-                made[min(max(tap, 0), axis.size - 1), o] += weight
-        made[:, o] /= fsum(made[:, o])
-    return made
+                matrix[min(max(tap, 0), axis.size - 1), o] += weight
+        matrix[:, o] /= fsum(matrix[:, o])
+    return matrix
 
 
 def _expand(graph: Graph, op: Op) -> list[Op]:

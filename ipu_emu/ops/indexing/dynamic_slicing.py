@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Kernel, Node, OpDef, OutputTypes, Value, copy_cost
 from ipu_emu.ops.core.shape_rules import same
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices
 
@@ -29,12 +26,12 @@ def _window(node: Node, shape: tuple[int, ...]) -> tuple[list[int], tuple[int, .
     axes, sizes = list(node.attribute("axes", [])), list(node.attribute("sizes", []))
     if len(axes) != len(sizes) or any(not 0 <= axis < len(shape) for axis in axes):
         raise node.fail(f"axes {axes} and sizes {sizes} do not fit {list(shape)}")
-    made = list(shape)
+    window = list(shape)
     for axis, size in zip(axes, sizes, strict=True):
         if not 0 <= size <= shape[axis]:
             raise node.fail(f"size {size} does not fit axis {axis} of {list(shape)}; use 0 to {shape[axis]}")
-        made[axis] = size
-    return axes, tuple(made)
+        window[axis] = size
+    return axes, tuple(window)
 
 
 def _offset_checked(node: Node) -> None:
@@ -67,12 +64,12 @@ def _pieces(node: Node, shape: tuple[int, ...], offset: _Array) -> Iterator[tupl
     axes, window = _window(node, shape)
     starts = dict(zip(axes, offset.reshape(-1).tolist(), strict=True))
     parts = []
-    for axis, (size, asked) in enumerate(zip(shape, window, strict=True)):
+    for axis, (size, length) in enumerate(zip(shape, window, strict=True)):
         start = starts.get(axis, 0) % max(size, 1)
-        first = min(asked, size - start)
+        first = min(length, size - start)
         parts.append([(slice(start, start + first), slice(0, first))])
-        if first < asked:
-            parts[-1].append((slice(0, asked - first), slice(first, asked)))
+        if first < length:
+            parts[-1].append((slice(0, length - first), slice(first, length)))
     for pairs in product(*parts):
         yield tuple(place for place, _ in pairs), tuple(inside for _, inside in pairs)
 
@@ -93,12 +90,12 @@ def _changed(change: Callable[[_Array, Any], object], *, part: bool = True) -> K
 
     def kernel(bound: BoundOp) -> Call:
         node, x, offset, y = bound.node, bound.input(0), bound.input(1), bound.outputs[0]
-        given = bound.input(2).reshape(_window(node, x.shape)[1]) if part else None
+        update = bound.input(2).reshape(_window(node, x.shape)[1]) if part else None
 
         def run() -> None:
             np.copyto(y, x)
             for place, inside in _pieces(node, x.shape, offset):
-                change(y[place], 0 if given is None else given[inside])
+                change(y[place], 0 if update is None else update[inside])
 
         return run
 
@@ -119,8 +116,8 @@ def _dynamic_slice_grad(d: Adjoint) -> list[Value | None]:
 
 
 def _dynamic_update_grad(d: Adjoint) -> list[Value | None]:
-    whole = d.g if d.attribute("noOverlap", 0) else _dynamic(d, "DynamicZeroLocal", d.g)
-    return [whole, None, _dynamic(d, "DynamicSliceLocal", d.g).shaped(d.input(2).tensor.shape)]
+    gradient = d.g if d.attribute("noOverlap", 0) else _dynamic(d, "DynamicZeroLocal", d.g)
+    return [gradient, None, _dynamic(d, "DynamicSliceLocal", d.g).shaped(d.input(2).tensor.shape)]
 
 
 def _dynamic_add_grad(d: Adjoint) -> list[Value | None]:

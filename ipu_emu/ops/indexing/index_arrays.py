@@ -32,8 +32,8 @@ def indexed_axis(node: Node, rank: int, default: int, what: str) -> int:
 
 def wrapped_and_clipped(indices: _Array, size: int) -> _Array:
     """Indices from 0 to ``size`` - 1: negative ones count from the end, ones out of range are clamped."""
-    made: _Array = np.where(indices < 0, indices + size, indices).astype(np.int64)
-    return np.clip(made, 0, max(size - 1, 0))
+    wrapped: _Array = np.where(indices < 0, indices + size, indices).astype(np.int64)
+    return np.clip(wrapped, 0, max(size - 1, 0))
 
 
 def index_arrays(indices: _Array, axis: int, size: int) -> tuple[_Array, ...]:

@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.graph import DType
-from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, copy_cost
 from ipu_emu.ops.core.axis_sums import sum_of
-from ipu_emu.ops.core.cost import copy_cost
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 
 __all__ = ["OPS"]
 

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost
 from ipu_emu.ops.core.gather_kernels import (
     SCATTER_REDUCTIONS,
     along,
@@ -29,8 +27,6 @@ from ipu_emu.ops.core.gather_kernels import (
     zero_unindexed,
 )
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import same
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays, indexed_axis
 from popdist_py.messages.suggestion import did_you_mean
@@ -122,8 +118,8 @@ def _check_numbers(node: Node) -> None:
         return
     tensors = [tensor for tensor in node.inputs if tensor is not None]
     if any(tensor.shape[:1] != (groups,) for tensor in tensors) or not _axis(node):
-        found = ", ".join(map(str, tensors))
-        raise node.fail(f"{found}: all inputs need a first axis of {groups} groups, and the axis must not be 0")
+        listing = ", ".join(map(str, tensors))
+        raise node.fail(f"{listing}: all inputs need a first axis of {groups} groups, and the axis must not be 0")
 
 
 def _corner(node: Node, source: tuple[int, ...], indices: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -186,8 +182,8 @@ def _rows_of_indices(
     node: Node, indices: _Array, source: tuple[int, ...], out: tuple[int, ...], axis: int
 ) -> NDArray[Any] | None:
     """The indices as [outer, n, inner], for the compiled kernels; None where only a corner is scattered."""
-    whole = _corner(node, source, indices.shape, axis) == source
-    if not whole or 0 in (*source, *out) or source[:axis] + source[axis + 1 :] != out[:axis] + out[axis + 1 :]:
+    complete = _corner(node, source, indices.shape, axis) == source
+    if not complete or 0 in (*source, *out) or source[:axis] + source[axis + 1 :] != out[:axis] + out[axis + 1 :]:
         return None
     return broadcast_along(indices.reshape(_expanded(node, source, indices.shape, axis)), source, axis)
 

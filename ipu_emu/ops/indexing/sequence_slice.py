@@ -9,11 +9,8 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import bare, bare_part
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, copy_cost
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 
 __all__ = ["OPS"]
 
@@ -102,8 +99,8 @@ def _slice(bound: BoundOp) -> Call:
 
 def _rule(d: Adjoint) -> list[Value | None]:
     clear = d.attribute("zeroUnused", 0)
-    made = d.x.ops(2, "SequenceSliceGrad", d.input(1), *d.inputs[2:], d.g, zeroUnused=clear)
-    return [made[0], made[1], None, None, None]
+    gradients = d.x.ops(2, "SequenceSliceGrad", d.input(1), *d.inputs[2:], d.g, zeroUnused=clear)
+    return [gradients[0], gradients[1], None, None, None]
 
 
 def _both(node: Node) -> OutputTypes:

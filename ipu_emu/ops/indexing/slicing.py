@@ -9,11 +9,7 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost
 from ipu_emu.ops.core.shape_rules import axis_of, same
 
 __all__ = ["OPS"]
@@ -34,14 +30,14 @@ def _slices(node: Node) -> tuple[slice, ...]:
     steps = node.attribute_or_constant("steps", 4) or [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise node.fail(f"starts {starts}, ends {ends}, axes {axes} and steps {steps} must have equal lengths")
-    made = [slice(None)] * x.rank
+    slices = [slice(None)] * x.rank
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         place = axis_of(node, axis)
         low, high, by = slice(start, end, step).indices(x.shape[place])
-        made[place] = slice(low, high if high >= 0 else None, by)
+        slices[place] = slice(low, high if high >= 0 else None, by)
         if step > 0:
-            made[place] = slice(low, max(high, low), by)
-    return tuple(made)
+            slices[place] = slice(low, max(high, low), by)
+    return tuple(slices)
 
 
 def _slice_shape(node: Node) -> OutputTypes:

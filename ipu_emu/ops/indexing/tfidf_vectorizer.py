@@ -15,10 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import FLOAT
-from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, per_element
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import OpDef
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices
 
 __all__ = ["OPS"]

@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit, part
 from ipu_emu.graph.dtype import UINT32
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, flops
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.losses.ctc_loss import log_add_exp
 
 __all__ = ["OPS"]
@@ -45,10 +43,10 @@ _BEAM_COLUMNS = 2
 @part
 def _longer(tree: NDArray[Any], node: int, label: int) -> int:
     """The child of prefix ``node`` for ``label``, or -1 if there is none."""
-    found = tree[node, _CHILD]
-    while found >= 0 and tree[found, _LABEL] != label:
-        found = tree[found, _BESIDE]
-    return int(found)
+    child = tree[node, _CHILD]
+    while child >= 0 and tree[child, _LABEL] != label:
+        child = tree[child, _BESIDE]
+    return int(child)
 
 
 @part
@@ -64,18 +62,18 @@ def _scores(
     classes = p.shape[0]
     for i in range(count):
         node = best[i]
-        whole = log_add_exp(sums[i, _BLANK], sums[i, _ELSE])
-        next_sums[i, blank, _BLANK] = whole + p[blank]
+        total = log_add_exp(sums[i, _BLANK], sums[i, _ELSE])
+        next_sums[i, blank, _BLANK] = total + p[blank]
         again = sums[i, _ELSE] + p[tree[node, _LABEL]] if tree[node, _DEPTH] else -np.inf
         next_sums[i, blank, _ELSE] = again
     for i in range(count):
         node = best[i]
-        whole = log_add_exp(sums[i, _BLANK], sums[i, _ELSE])
+        total = log_add_exp(sums[i, _BLANK], sums[i, _ELSE])
         for c in range(classes):
             if c == blank:
                 continue
             repeated = tree[node, _DEPTH] > 0 and tree[node, _LABEL] == c
-            gain = (sums[i, _BLANK] if repeated else whole) + p[c]
+            gain = (sums[i, _BLANK] if repeated else total) + p[c]
             child = _longer(tree, node, c)
             place = tree[child, _PLACE] if child >= 0 else -1
             if place >= 0:
@@ -90,9 +88,9 @@ def _scores(
 @part
 def _child(tree: NDArray[Any], parent: int, label: int, known: int) -> int:
     """The child of ``parent`` for ``label``; a new one gets the number ``known``."""
-    found = _longer(tree, parent, label)
-    if found >= 0:
-        return found
+    child = _longer(tree, parent, label)
+    if child >= 0:
+        return child
     tree[known, _PARENT], tree[known, _LABEL], tree[known, _DEPTH] = parent, label, tree[parent, _DEPTH] + 1
     tree[known, _CHILD], tree[known, _BESIDE], tree[known, _PLACE] = -1, tree[parent, _CHILD], -1
     tree[parent, _CHILD] = known
@@ -100,22 +98,22 @@ def _child(tree: NDArray[Any], parent: int, label: int, known: int) -> int:
 
 
 @part
-def _highest(scores: NDArray[Any], count: int, found: NDArray[Any]) -> int:
-    """The positions of the highest of ``count`` scores, in order, into ``found``; none of minus infinity.
+def _highest(scores: NDArray[Any], count: int, positions: NDArray[Any]) -> int:
+    """The positions of the highest of ``count`` scores, in order, into ``positions``; none of minus infinity.
 
     Each is put in its place among those before it: numpy's sort would take seconds to compile.
     """
     size = 0
     for candidate in range(count):
         score = scores[candidate]
-        if score == -np.inf or (size == found.size and score <= scores[found[size - 1]]):
+        if score == -np.inf or (size == positions.size and score <= scores[positions[size - 1]]):
             continue
-        size = min(size + 1, found.size)
+        size = min(size + 1, positions.size)
         place = size - 1
-        while place and scores[found[place - 1]] < score:
-            found[place] = found[place - 1]
+        while place and scores[positions[place - 1]] < score:
+            positions[place] = positions[place - 1]
             place -= 1
-        found[place] = candidate
+        positions[place] = candidate
     return size
 
 
@@ -188,8 +186,8 @@ def _shape(node: Node) -> OutputTypes:
         raise node.fail(f"blank {blank} is not one of {p.shape[2]} classes")
     if not 1 <= paths <= width:
         raise node.fail(f"top_paths {paths} must be from 1 to beam_width ({width})")
-    each = (p.shape[1], paths)
-    return [(p.dtype, each), (UINT32, each), (UINT32, (*each, p.shape[0]))]
+    shape = (p.shape[1], paths)
+    return [(p.dtype, shape), (UINT32, shape), (UINT32, (*shape, p.shape[0]))]
 
 
 def _settings(node: Node) -> tuple[int, int, int]:

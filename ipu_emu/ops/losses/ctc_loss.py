@@ -19,11 +19,8 @@ from gcl.kernels.jit import jit, part
 from ipu_emu.graph import dtype_named
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.codegen.functions.compiled_functions import exp, log1p
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, flops
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import reduction_of
 
 __all__ = ["OPS", "log_add_exp"]
@@ -81,7 +78,7 @@ def ctc_loss(
     total: bool,
 ) -> None:
     """Losses of all sequences, or their sum; with ``mean`` each is divided by its number of labels and by N."""
-    whole = 0.0
+    accumulated = 0.0
     for n in range(targets.shape[0]):
         size = int(sizes[n])
         loss = -_forward(p[:, n], targets[n], int(times[n]), 2 * size + 1, blank, alpha)
@@ -89,11 +86,11 @@ def ctc_loss(
             loss = 0.0
         if mean:
             loss /= max(size, 1) * targets.shape[0]
-        whole += loss
+        accumulated += loss
         if not total:
             losses[n] = loss
     if total:
-        losses[0] = whole
+        losses[0] = accumulated
 
 
 @jit
@@ -118,8 +115,8 @@ def ctc_grad(
     for n in range(targets.shape[0]):
         size, last, labels = int(sizes[n]), int(times[n]), targets[n]
         count = 2 * size + 1
-        whole = _forward(p[:, n], labels, last, count, blank, alpha)
-        if zero_infinity and whole == -np.inf:
+        likelihood = _forward(p[:, n], labels, last, count, blank, alpha)
+        if zero_infinity and likelihood == -np.inf:
             continue
         scale = g[n % g.size] / (max(size, 1) * targets.shape[0]) if mean else g[n % g.size]
         for t in range(last - 1, -1, -1):
@@ -133,7 +130,7 @@ def ctc_grad(
                     if k + 2 < count and _may_skip(labels, k + 2):
                         after = log_add_exp(after, beta[k + 2] + p[t + 1, n, _extended_label(labels, k + 2, blank)])
                 beta[k] = after
-                dp[t, n, _extended_label(labels, k, blank)] -= scale * exp(alpha[t, k] + after - whole)
+                dp[t, n, _extended_label(labels, k, blank)] -= scale * exp(alpha[t, k] + after - likelihood)
 
 
 def _checked(node: Node, first: int = 0) -> None:

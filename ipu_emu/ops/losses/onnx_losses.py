@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, input_node, per_element, replaced_before_run
 from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["OPS"]
@@ -69,8 +66,8 @@ def _loss(rewrite: Rewrite, node: Node, logs: str) -> None:
     skip = rewrite.op("Equal", at, ignored)
     safe = rewrite.op("Where", skip, zero, at)
     weights = rewrite.constant(np.ones(x.shape[1], x.dtype.numpy))
-    given = op.inputs[2] if node.has_input(2) else weights
-    weight = rewrite.op("Where", skip, none, rewrite.op("Gather", given, safe, axis=0))
+    class_weights = op.inputs[2] if node.has_input(2) else weights
+    weight = rewrite.op("Where", skip, none, rewrite.op("Gather", class_weights, safe, axis=0))
     picked = rewrite.op("GatherElements", logs, safe, axis=1)
     loss = rewrite.op("Neg", rewrite.op("Mul", picked, weight))
     reduction = node.attribute("reduction", "mean")

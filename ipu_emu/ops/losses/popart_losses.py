@@ -14,13 +14,9 @@ from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.codegen.functions.compiled_functions import log
-from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, listed, per_element
 from ipu_emu.ops.core.axis_sums import axis_sum
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import scalar, view
-from ipu_emu.ops.core.node import Node, OutputTypes, listed
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import reduction_of, same, scalar_or_same
 
 __all__ = ["OPS"]
@@ -97,8 +93,8 @@ def _identity_loss_grad(d: Adjoint) -> Value:
 
 def _nll_shape(node: Node) -> OutputTypes:
     _check_labels(node, node.input(0), node.input(1))
-    whole = reduction_of(node) == "NoReduction"
-    return [(node.input(0).dtype, node.input(1).shape if whole else ())]
+    per_label = reduction_of(node) == "NoReduction"
+    return [(node.input(0).dtype, node.input(1).shape if per_label else ())]
 
 
 def _check_labels(node: Node, probabilities: Tensor, labels: Tensor) -> None:
@@ -213,11 +209,11 @@ def _settings(node: Node) -> tuple[int, bool, bool]:
 def _nll(bound: BoundOp) -> Call:
     p, labels, y = bound.input(0), bound.input(1), bound.outputs[0]
     smallest = _SMALLEST[bound.node.input(0).dtype is FLOAT16][0]
-    whole = bound.node.attribute("reduction", "Mean") == "NoReduction"
-    losses = view(y, (labels.size,)) if whole else bound.scratch[0]
+    per_label = bound.node.attribute("reduction", "Mean") == "NoReduction"
+    losses = view(y, (labels.size,)) if per_label else bound.scratch[0]
     rows = _rows(p, labels)
     step = partial(nll, rows, view(labels, (labels.size,)), losses, smallest, *_settings(bound.node))
-    if whole:
+    if per_label:
         return step
     steps: list[Call] = [step, axis_sum(losses, y)]
     if bound.node.attribute("emptyIsNaN", 0) and bound.node.attribute("reduction", "Mean") == "Mean":

@@ -16,12 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, call_chain, per_element
 from ipu_emu.ops.core.array_functions import function
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.row_kernels import RowKernel
 
 __all__ = ["OPS"]

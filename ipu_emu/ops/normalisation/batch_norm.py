@@ -22,13 +22,9 @@ from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.communication.collective_ops import MEAN
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, call_chain, listed, per_element
 from ipu_emu.ops.core.kernel_helpers import in_float32, scalar, storage
-from ipu_emu.ops.core.node import Node, OutputTypes, listed
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
-from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
 from ipu_emu.ops.normalisation.shared_batch_norm import GROUP_SIZE, MOMENTS, SHARED, mean_of_group
 
@@ -47,20 +43,20 @@ def _batch_shape(node: Node) -> OutputTypes:
     wanted = x.shape[1:2] if spatial else x.shape[1:]
     for index in range(1, len(node.inputs)):
         if node.input(index).shape != wanted:
-            found = node.input(index)
+            tensor = node.input(index)
             which = "dimension 1" if spatial else "all but the first dimension"
             raise EmulatorError(
-                f"expected shape of batch norm input tensor {found.id} ({listed(found.shape)}) to be "
+                f"expected shape of batch norm input tensor {tensor.id} ({listed(tensor.shape)}) to be "
                 f"{listed(wanted)} to match {which} of X ({listed(x.shape)})"
             )
-    made = [(x.dtype, x.shape)]
+    types = [(x.dtype, x.shape)]
     if len(node.op.outputs) == 1:
-        return made
+        return types
     if len(node.op.outputs) == 3 and node.attribute("training_mode", 0):  # from opset 14 on
-        return made + [(node.input(index).dtype, wanted) for index in (3, 4)]
+        return types + [(node.input(index).dtype, wanted) for index in (3, 4)]
     if len(node.op.outputs) not in (0, 5):
         raise node.fail(f"{len(node.op.outputs)} outputs are named; name 1 (inference) or 5 (training)")
-    return made + [(node.input(index).dtype, wanted) for index in (3, 4, 3, 4)]
+    return types + [(node.input(index).dtype, wanted) for index in (3, 4, 3, 4)]
 
 
 def _batch_expand(graph: Graph, op: Op) -> Sequence[Op]:
@@ -68,8 +64,8 @@ def _batch_expand(graph: Graph, op: Op) -> Sequence[Op]:
     if not op.attributes.get("spatial", 1):
         return _per_feature(graph, op)
     if len(op.outputs) == 1 or all("/unused/" in id for id in op.outputs[1:]):
-        kept = {name: value for name, value in op.attributes.items() if name == "epsilon" or name.startswith("__")}
-        return [_instead(op, "BatchNormInfer", op.inputs, op.outputs[:1], kept)]
+        own = {name: value for name, value in op.attributes.items() if name == "epsilon" or name.startswith("__")}
+        return [_instead(op, "BatchNormInfer", op.inputs, op.outputs[:1], own)]
     replicas = int(op.attributes.get(GROUP_SIZE, 1))
     return [*(_shared(graph, op, replicas) if replicas > 1 else _own(graph, op)), *_running(graph, op, replicas)]
 

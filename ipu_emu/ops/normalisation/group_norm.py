@@ -17,14 +17,9 @@ from numpy.typing import NDArray
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Rewrite, Value, call_chain, per_element
 from ipu_emu.ops.core.axis_sums import axis_sum
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import in_float32
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
-from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
 
 __all__ = ["OPS", "STRIDED"]
@@ -79,12 +74,12 @@ def _group(bound: BoundOp) -> Call:
     rows, columns = _rows(bound)
     x, steps = _in_rows(bound.input(0))
     out = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
-    given: dict[str, Any] = {"epsilon": _epsilon(bound.node), "rows": rows, "columns": columns}
+    settings: dict[str, Any] = {"epsilon": _epsilon(bound.node), "rows": rows, "columns": columns}
     if _per_column(bound.node):
-        steps.append(norm("column", x, scale, bias, out, mean, variance, inverse, **given))
+        steps.append(norm("column", x, scale, bias, out, mean, variance, inverse, **settings))
     else:
         ones, zeros = np.ones(rows, np.float32), np.zeros(rows, np.float32)
-        steps.append(norm("row", x, ones, zeros, out, mean, variance, inverse, **given))
+        steps.append(norm("row", x, ones, zeros, out, mean, variance, inverse, **settings))
         steps.append(partial(np.multiply, out, scale.reshape(_wide(y.shape)), out))
         steps.append(partial(np.add, out, bias.reshape(_wide(y.shape)), out))
     if out is not y:
@@ -158,8 +153,8 @@ def _in_order(graph: Graph, op: Op) -> list[Op] | None:
     inputs = [rewrite.op("Gather", id, there, axis=axis) for id, axis in zip(op.inputs, (1, 0, 0), strict=True)]
     attributes = {name: value for name, value in op.attributes.items() if not name.startswith("__")}
     ids = (f"{op.outputs[0]}/in_order", *op.outputs[1:])
-    kept = {**rewrite.annotations, **attributes, STRIDED: 0}
-    rewrite.ops.append(replace(op, inputs=tuple(inputs), outputs=ids, attributes=kept))
+    annotated = {**rewrite.annotations, **attributes, STRIDED: 0}
+    rewrite.ops.append(replace(op, inputs=tuple(inputs), outputs=ids, attributes=annotated))
     rewrite.op("Gather", ids[0], back, into=op.outputs[0], axis=1)
     return rewrite.ops
 

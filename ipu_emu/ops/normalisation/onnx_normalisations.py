@@ -10,10 +10,7 @@ import numpy as np
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.op_definition import Expand, OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Expand, Node, OpDef, OutputTypes, Rewrite, input_node, per_element, replaced_before_run
 from ipu_emu.ops.core.shape_rules import axes_of, axis_of, same
 
 __all__ = ["OPS"]
@@ -57,8 +54,8 @@ def _layer(graph: Graph, op: Op) -> list[Op]:
     bias = _vector(rewrite, op.inputs[2], inner) if node.has_input(2) else rewrite.constant(zeros)
     flat = rewrite.op("ReshapeTo", op.inputs[0], shape=[rows, columns])
     y = _group(rewrite, flat, scale, bias, 1, node.attribute("epsilon", 1e-5))
-    for made, output in zip((y, f"{y}/1", f"{y}/2"), op.outputs, strict=False):
-        rewrite.op("ReshapeTo", made, into=output, shape=list(graph.tensor(output).shape))
+    for result, output in zip((y, f"{y}/1", f"{y}/2"), op.outputs, strict=False):
+        rewrite.op("ReshapeTo", result, into=output, shape=list(graph.tensor(output).shape))
     return rewrite.ops
 
 
@@ -142,8 +139,8 @@ def _lp(graph: Graph, op: Op) -> list[Op]:
     if power not in (1, 2):
         raise node.fail(f"p is {power}; use 1 or 2")
     norm = rewrite.op(f"ReduceL{power}", op.inputs[0], axes=[axis], keepdims=1)
-    zero, one = (rewrite.constant(np.array(value, node.input(0).dtype.numpy)) for value in (0, 1))
-    safe = rewrite.op("Where", rewrite.op("Equal", norm, zero), one, norm)
+    zero, unit = (rewrite.constant(np.array(value, node.input(0).dtype.numpy)) for value in (0, 1))
+    safe = rewrite.op("Where", rewrite.op("Equal", norm, zero), unit, norm)
     rewrite.op("Div", op.inputs[0], safe, into=op.outputs[0])
     return rewrite.ops
 

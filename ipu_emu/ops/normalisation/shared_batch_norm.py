@@ -17,11 +17,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.communication.collective_ops import GROUP, MEAN, MEAN_OPERATOR, OPERATOR
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, always, flops
 from ipu_emu.ops.core.kernel_helpers import in_float32, storage
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.row_kernels import norm_slopes, row_moments, shared_norm, shared_norm_grad
 
 __all__ = ["GROUP_SIZE", "MOMENTS", "OPS", "SHARED", "SHARED_GRAD", "SLOPES", "mean_of_group"]

@@ -6,11 +6,8 @@ from functools import partial
 from math import prod
 
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, always, call_chain, input_node, per_element
 from ipu_emu.ops.core.kernel_helpers import in_float32, view, with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.row_kernels import log_softmax, log_softmax_grad, softmax, softmax_grad
 from ipu_emu.ops.core.shape_rules import axis_of, same

@@ -7,10 +7,7 @@ from functools import reduce
 import numpy as np
 
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
 from ipu_emu.ops.core.sliding_windows import Windows
 
 __all__ = ["OPS"]
@@ -67,8 +64,8 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     """Average pooling of |x|^p, times the number of elements in each window, to the power 1/p."""
     node, rewrite = input_node(graph, op), Rewrite(graph, op)
     windows = _windows(node)
-    kept = {name: op.attributes[name] for name in _WINDOW if name in op.attributes}
-    means = rewrite.op("AveragePool", _powers(rewrite, node), **kept)
+    attributes = {name: op.attributes[name] for name in _WINDOW if name in op.attributes}
+    means = rewrite.op("AveragePool", _powers(rewrite, node), **attributes)
     axes = [np.array(windows.counts(axis, padding=False)) for axis in range(len(windows.input))]
     counts = reduce(np.multiply.outer, axes).astype(node.input(0).dtype.numpy)
     return _root(rewrite, node, rewrite.op("Mul", means, rewrite.constant(counts)))

@@ -16,12 +16,9 @@ from gcl.kernels.jit import jit
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import INT64
 from ipu_emu.ops.codegen.window_maxima import window_maxima_call, window_maxima_gradient_call
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, flops
 from ipu_emu.ops.core.kernel_helpers import view
-from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Expand, OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.core.spatial_rank import pooling_as_2d
 
@@ -86,9 +83,9 @@ def max_pool_grad(
                 if 0 <= u < height and 0 <= v < width:
                     source, target = x[(c * height + u) * width + v], dx[(c * height + u) * width + v]
                     for n in range(best.size):
-                        given = (source[n] == best[n]) | np.isnan(source[n])
-                        target[n] += left[n] if given else np.float32(0)
-                        left[n] = np.float32(0) if given else left[n]
+                        is_largest = (source[n] == best[n]) | np.isnan(source[n])
+                        target[n] += left[n] if is_largest else np.float32(0)
+                        left[n] = np.float32(0) if is_largest else left[n]
 
 
 @jit
@@ -118,14 +115,14 @@ def average_pool_grad(g: NDArray[Any], dx: NDArray[Any], counts: NDArray[Any], n
     dx[:] = 0
     for line in range(g.shape[0]):
         c, h, w = line // (out_height * out_width), line // out_width % out_height, line % out_width
-        given, share = g[line], counts[line % counts.size]
+        row, share = g[line], counts[line % counts.size]
         for i in range(kh):
             for j in range(kw):
                 u, v = h * sh - ph + i * dh, w * sw - pw + j * dw
                 if 0 <= u < height and 0 <= v < width:
                     target = dx[(c * height + u) * width + v]
-                    for n in range(given.size):
-                        target[n] += given[n] / share
+                    for n in range(row.size):
+                        target[n] += row[n] / share
 
 
 # Ops
@@ -139,10 +136,10 @@ def _shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank < 3:
         raise node.fail(f"data must be [N, C, ...], found {x}")
-    made = x.dtype, (*x.shape[:2], *_windows(node, x.shape).output)
+    pooled = x.dtype, (*x.shape[:2], *_windows(node, x.shape).output)
     if len(node.op.outputs) > 1 and node.op.type == "MaxPool":
-        return [made, (INT64, made[1])]
-    return [made]
+        return [pooled, (INT64, pooled[1])]
+    return [pooled]
 
 
 def _max_expand(graph: Graph, op: Op) -> list[Op] | None:
@@ -166,8 +163,8 @@ def _numbers(windows: Windows) -> tuple[int, ...]:
 def _counts(node: Node, windows: Windows) -> NDArray[np.float32]:
     """Elements in each window, [OH OW]; padding counts only with ``count_include_pad``."""
     padding = node.attribute("count_include_pad", 0)
-    each = [np.array(windows.counts(axis, padding=bool(padding)), np.float32) for axis in range(2)]
-    return np.maximum(np.outer(*each).reshape(-1), np.float32(1))
+    axis_counts = [np.array(windows.counts(axis, padding=bool(padding)), np.float32) for axis in range(2)]
+    return np.maximum(np.outer(*axis_counts).reshape(-1), np.float32(1))
 
 
 def _max_pool(bound: BoundOp) -> Call:

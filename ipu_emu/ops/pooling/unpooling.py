@@ -12,11 +12,8 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.graph.dtype import INT64
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import copy_cost, flops
+from ipu_emu.ops.core import Adjoint, Node, OpDef, OutputTypes, Value, copy_cost, flops
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import OpDef
 from ipu_emu.ops.core.sliding_windows import Windows
 
 __all__ = ["OPS"]
@@ -35,16 +32,16 @@ def _places(node: Node, x: _Array, y: _Array) -> _Array:
     """The flat index of the first element of each window of x that equals the maximum in y, or is NaN."""
     windows = Windows.of(node, x.shape[2:], tuple(node.attribute("kernel_shape", [])))
     numbers = _numbered(x.shape, columns_first=bool(node.attribute("storage_order", 0)))
-    found = np.full(y.shape, -1, np.int64)
+    indices = np.full(y.shape, -1, np.int64)
     for taps in product(*(windows.places(axis) for axis in range(len(windows.input)))):
         places = [np.array(tap) for tap in taps]
         within = [(p >= 0) & (p < n) for p, n in zip(places, windows.input, strict=True)]
         inside = np.logical_and.reduce(np.meshgrid(*within, indexing="ij"))
         at = np.ix_(*(np.clip(p, 0, n - 1) for p, n in zip(places, windows.input, strict=True)))
-        whole = (slice(None), slice(None), *at)
-        fits = ((x[whole] == y) | np.isnan(x[whole])) & inside & (found < 0)
-        found = np.where(fits, np.broadcast_to(numbers[whole], y.shape), found)
-    return found
+        window = (slice(None), slice(None), *at)
+        fits = ((x[window] == y) | np.isnan(x[window])) & inside & (indices < 0)
+        indices = np.where(fits, np.broadcast_to(numbers[window], y.shape), indices)
+    return indices
 
 
 def _numbered(shape: tuple[int, ...], *, columns_first: bool) -> _Array:
@@ -77,10 +74,10 @@ def _shape(node: Node) -> OutputTypes:
     if places.shape != x.shape or not places.dtype.is_integer:
         raise node.fail(f"{places} must have one index for each element of {x}")
     inferred = _inferred(node, x.shape)
-    asked = node.attribute_or_constant("output_shape", 2)
-    if asked is not None and (len(asked) != x.rank or any(a < n for a, n in zip(asked, inferred, strict=True))):
-        raise node.fail(f"output_shape {asked} is smaller than {list(inferred)}")
-    return [(x.dtype, inferred if asked is None else tuple(asked))]
+    wanted = node.attribute_or_constant("output_shape", 2)
+    if wanted is not None and (len(wanted) != x.rank or any(a < n for a, n in zip(wanted, inferred, strict=True))):
+        raise node.fail(f"output_shape {wanted} is smaller than {list(inferred)}")
+    return [(x.dtype, inferred if wanted is None else tuple(wanted))]
 
 
 def _corner(shape: tuple[int, ...]) -> tuple[slice, ...]:

@@ -7,12 +7,8 @@ from math import prod
 from ipu_emu.errors import RefusedError
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.codegen.fused_store import FusedStore
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, flops, listed
 from ipu_emu.ops.core.kernel_helpers import in_float32
-from ipu_emu.ops.core.node import Node, OutputTypes, listed
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.core.spatial_rank import convolution_as_2d
 from ipu_emu.ops.products.direct_convolution import Direct

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, flops
 from ipu_emu.ops.core.axis_sums import folded
-from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import OpDef
 
 __all__ = ["OPS"]
 

@@ -132,11 +132,11 @@ _CHUNK = 1 << 19
 
 
 class Direct:
-    """The calls of one convolution: ``batch`` images, ``channels`` in, ``made`` channels out, in all groups."""
+    """The calls of one convolution: ``batch`` images, ``channels`` in, ``filters`` channels out, in all groups."""
 
-    def __init__(self, windows: Windows, batch: int, channels: int, made: int, groups: int = 1) -> None:
+    def __init__(self, windows: Windows, batch: int, channels: int, filters: int, groups: int = 1) -> None:
         self.rows, self.columns = PlaneAxis.of(windows, 0), PlaneAxis.of(windows, 1)
-        self.batch, self.channels, self.made, self.groups = batch, channels, made, groups
+        self.batch, self.channels, self.filters, self.groups = batch, channels, filters, groups
         self.depth = channels // groups * windows.kernel[0] * windows.kernel[1]
         self.taps = [(i, j) for i in range(windows.kernel[0]) for j in range(windows.kernel[1])]
         self.line = self.columns.out * batch
@@ -163,7 +163,7 @@ class Direct:
 
     def workspace(self, *, half: bool) -> list[int]:
         image = 0 if self.bare and not half else self._planes()
-        return [image, whole_blocks(self.made) * self.depth if self._packs(half=half) else 0, self.made]
+        return [image, whole_blocks(self.filters) * self.depth if self._packs(half=half) else 0, self.filters]
 
     def _packs(self, *, half: bool) -> bool:
         """Whether the weights are copied into panels: long rows of float32 are read as fast where they are."""
@@ -171,16 +171,16 @@ class Direct:
 
     def data_workspace(self, *, half: bool) -> list[int]:
         rows, columns = self.rows, self.columns
-        padded = self.made * (rows.out + 2 * rows.reach) * (columns.out + 2 * columns.reach) * self.batch
+        padded = self.filters * (rows.out + 2 * rows.reach) * (columns.out + 2 * columns.reach) * self.batch
         bare = rows.reach == columns.reach == 0 and not half
         plane = self.channels * rows.length * columns.length * self.batch if self._strided() else 0
-        return [0 if bare else padded, whole_blocks(self.channels) * self.made * len(self.taps), plane]
+        return [0 if bare else padded, whole_blocks(self.channels) * self.filters * len(self.taps), plane]
 
     def weights_workspace(self, *, half: bool) -> list[int]:
         image = 0 if self.bare and not half else self._planes()
         if not half:
             return [image, 0, 0]
-        return [image, self.made * self.rows.out * self.line, self.made * self.depth]
+        return [image, self.filters * self.rows.out * self.line, self.filters * self.depth]
 
     def _strided(self) -> bool:
         return self.rows.stride > 1 or self.columns.stride > 1
@@ -198,7 +198,7 @@ class Direct:
     ) -> list[Call]:
         """``x`` [N, C, H, W], ``w`` [M, C, kh, kw], ``y`` [N, M, OH, OW]; stored with the batch innermost."""
         image, steps = self._image(x, scratch[0])
-        weights = w.reshape(self.made, self.depth)
+        weights = w.reshape(self.filters, self.depth)
         if self._packs(half=w.dtype == np.float16):
             weights, pack = packed_rows(weights, scratch[1])
             steps += pack
@@ -216,14 +216,14 @@ class Direct:
 
         3 rows of output, 3 of the kernel, padding of 1          0: 1 and 2        1: 0 to 2        2: 0 and 1
         """
-        rows, kernel, whole = self.rows, len(self.rows.taps), range(self.rows.out)
+        rows, kernel, outputs = self.rows, len(self.rows.taps), range(self.rows.out)
         inside = [
             [i for i in range(kernel) if 0 <= r * rows.stride - rows.before + i * rows.dilation < rows.size] or [0]
-            for r in whole
+            for r in outputs
         ]
-        if 4 * self.made * self.depth > _CACHED or sum(map(len, inside)) > _WORTH * kernel * rows.out:
-            return [(whole, range(kernel))]
-        parts = (list(part) for _, part in groupby(whole, lambda r: inside[r]))
+        if 4 * self.filters * self.depth > _CACHED or sum(map(len, inside)) > _WORTH * kernel * rows.out:
+            return [(outputs, range(kernel))]
+        parts = (list(part) for _, part in groupby(outputs, lambda r: inside[r]))
         return [(range(p[0], p[-1] + 1), range(inside[p[0]][0], inside[p[0]][-1] + 1)) for p in parts]
 
     def _depths(self, kernel_rows: range) -> NDArray[np.int64] | None:
@@ -315,7 +315,7 @@ class Direct:
 
     def _packed(self, w: _Array, taps: list[tuple[int, int]], scratch: _Array) -> tuple[_Array, list[Call]]:
         """The weights of these taps, as the products of a plane read them."""
-        return packed_taps(w, taps, scratch[: whole_blocks(self.channels) * self.made * len(taps)])
+        return packed_taps(w, taps, scratch[: whole_blocks(self.channels) * self.filters * len(taps)])
 
     def _products(
         self,
@@ -327,7 +327,7 @@ class Direct:
         sizes: tuple[int, int],
     ) -> list[Call]:
         """The products of a plane, from an image of ``sizes``."""
-        return product_calls(image, packed, y, None, tiles, steps, self._rows_at_a_time(self.made * sizes[1] * 4))
+        return product_calls(image, packed, y, None, tiles, steps, self._rows_at_a_time(self.filters * sizes[1] * 4))
 
     def _covers(self) -> bool:
         """Whether the planes hold every pixel of the image."""
@@ -362,7 +362,7 @@ class Direct:
             (self.rows.reach - self.rows.taps[i][1]) * width + self.columns.reach - self.columns.taps[j][1]
             for i, j in taps
         ]
-        steps = (np.arange(self.made // self.groups)[:, None] * height * width + np.array(shifts)) * self.batch * 4
+        steps = (np.arange(self.filters // self.groups)[:, None] * height * width + np.array(shifts)) * self.batch * 4
         calls = self._products(image, packed, y, tiles, offsets(steps), (height, width))
         return calls if y is target else [*calls, relocation(y, target)]
 
@@ -375,7 +375,7 @@ class Direct:
             wide = scratch[1][: g.size].reshape(g.shape)
             steps.append(relocation(g, wide))
             g = wide
-        total = dw.reshape(self.made, self.depth)
+        total = dw.reshape(self.filters, self.depth)
         if dw.dtype == np.float16:
             total = scratch[2][: dw.size].reshape(total.shape)
         steps += self._dots(image, g, total)
@@ -384,17 +384,17 @@ class Direct:
         return steps
 
     def _dots(self, image: _Array, g: _Array, total: _Array) -> list[Call]:
-        """``total`` [made, depth]: every group by itself, in blocks of rows and columns."""
+        """``total`` [filters, depth]: every group by itself, in blocks of rows and columns."""
         row = self.columns.length * self.batch * 4
         tiles, size = dot_blocks(self.rows.out, self.line, row, self.line * 4), dot_block()
-        both = self.channels * self.columns.length + self.made * self.columns.out
+        both = self.channels * self.columns.length + self.filters * self.columns.out
         chunk = self._rows_at_a_time(4 * both) * tiles.per_row
-        taps, made = self._tap_offsets(), self.made // self.groups
+        taps, filters = self._tap_offsets(), self.filters // self.groups
         plane = self.rows.length * self.columns.length * self.batch * 4
         calls: list[Call] = []
         for start in range(0, len(tiles.origins), chunk):
             part = slice(start, start + chunk)
-            for rows in whole_and_rest(made, size):
+            for rows in whole_and_rest(filters, size):
                 for columns in whole_and_rest(self.depth, size):
                     arguments = {
                         "x": image,
@@ -413,8 +413,8 @@ class Direct:
                         "add": int(start > 0),
                         "batch": self.groups,
                         "x_batch": self.channels // self.groups * plane,
-                        "g_batch": made * g.strides[0],
-                        "out_batch": made * total.strides[0],
+                        "g_batch": filters * g.strides[0],
+                        "out_batch": filters * total.strides[0],
                     }
                     height = min(size, rows.stop - rows.start)
                     wide = min(size, columns.stop - columns.start)

@@ -14,10 +14,7 @@ from math import prod
 import numpy as np
 
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
 
 __all__ = ["OPS"]
 
@@ -97,7 +94,7 @@ class _Product:
 
     def summed(self, id: str, axes: _Axes, needed: set[str]) -> tuple[str, _Axes]:
         """The value summed over all axes that are not in ``needed``."""
-        gone = [place for place, axis in enumerate(axes) if axis not in needed]
+        gone = [index for index, axis in enumerate(axes) if axis not in needed]
         if gone:
             id = self.rewrite.op("ReduceSum", id, axes=gone, keepdims=0)
         return id, [axis for axis in axes if axis in needed]
@@ -113,7 +110,7 @@ class _Product:
         second, y = self.summed(*b, needed | set(x))
         batch = [axis for axis in x if axis in y and axis in needed]
         depth = [axis for axis in x if axis in y and axis not in needed]
-        rows, columns = ([axis for axis in one if axis not in other] for one, other in ((x, y), (y, x)))
+        rows, columns = ([axis for axis in own if axis not in other] for own, other in ((x, y), (y, x)))
         left, right = self.matrix(first, x, batch, rows, depth), self.matrix(second, y, batch, depth, columns)
         axes = [*batch, *rows, *columns]
         return self.rewrite.op("ReshapeTo", self.rewrite.op("MatMul", left, right), shape=self.shape(axes)), axes
@@ -124,11 +121,11 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     operands, result = _equation(node)
     product = _Product(rewrite, _sizes(node, operands))
     values = [product.operand(id, axes) for id, axes in zip(op.inputs, operands, strict=True)]
-    made, others = values[0], values[1:]
+    value, others = values[0], values[1:]
     while others:
         later = {axis for _, axes in others[1:] for axis in axes}
-        made, others = product.times(made, others[0], later | set(result)), others[1:]
-    id, axes = product.summed(*made, set(result))
+        value, others = product.times(value, others[0], later | set(result)), others[1:]
+    id, axes = product.summed(*value, set(result))
     rewrite.op("Transpose", id, into=op.outputs[0], perm=[axes.index(axis) for axis in result])
     return rewrite.ops
 

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.ops.codegen.compiled_call import relocation
 from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core import Call, call_chain
 from ipu_emu.ops.core.kernel_helpers import view
-from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
 
 __all__ = ["Gathered"]
@@ -131,8 +130,8 @@ class Gathered:
 
     def __init__(self, windows: Windows, batch: int, weights: tuple[int, ...], groups: int = 1) -> None:
         self.windows, self.batch, self.groups = windows, batch, groups
-        self.made, self.depth, self.channels = weights[0], prod(weights[1:]), groups * weights[1]
-        self._made = self.made // groups
+        self.filters, self.depth, self.channels = weights[0], prod(weights[1:]), groups * weights[1]
+        self._filters = self.filters // groups
         self.line = windows.output[1] * batch
         self.bare = windows.is_pointwise
 
@@ -140,17 +139,17 @@ class Gathered:
 
     def workspace(self) -> list[int]:
         rows = self._rows(_BLOCK)
-        return [self._columns(rows), *self._products(rows, lambda pixels: (self._made, self.depth, pixels))]
+        return [self._columns(rows), *self._products(rows, lambda pixels: (self._filters, self.depth, pixels))]
 
     def data_workspace(self) -> list[int]:
         rows = self._rows(_BLOCK)
-        return [self._columns(rows), *self._products(rows, lambda pixels: (self.depth, self._made, pixels))]
+        return [self._columns(rows), *self._products(rows, lambda pixels: (self.depth, self._filters, pixels))]
 
     def weights_workspace(self) -> list[int]:
         rows = self._rows(_WEIGHT_BLOCK)
-        one = self.groups == 1 and rows >= self.windows.output[0]
-        products = self._products(rows, lambda pixels: (self._made, pixels, self.depth))
-        return [self._columns(rows), 0 if one else self.made * self.depth, *products]
+        single = self.groups == 1 and rows >= self.windows.output[0]
+        products = self._products(rows, lambda pixels: (self._filters, pixels, self.depth))
+        return [self._columns(rows), 0 if single else self.filters * self.depth, *products]
 
     def _rows(self, elements: int) -> int:
         """Output rows per block, of at most so many ``elements``."""
@@ -163,8 +162,8 @@ class Gathered:
     def _products(self, rows: int, shape: Callable[[int], tuple[int, int, int]]) -> list[int]:
         """The scratch of a product of ``shape(pixels)`` for each block."""
         sizes = {min(rows, self.windows.output[0] - first) for first in range(0, self.windows.output[0], rows)}
-        each = [gemm_workspace(*shape(count * self.line), self.groups, half=False) for count in sizes]
-        return [max(parts) for parts in zip(*each, strict=True)]
+        workspaces = [gemm_workspace(*shape(count * self.line), self.groups, half=False) for count in sizes]
+        return [max(parts) for parts in zip(*workspaces, strict=True)]
 
     # Calls
 
@@ -174,7 +173,9 @@ class Gathered:
         for columns, part, gather_block, _ in self._blocks(x, y, scratch[0], _BLOCK):
             steps += [*gather_block, *gemm(weights, columns, part, scratch[1:])]
         if bias is not None:
-            steps.append(partial(add_bias, view(y.transpose(1, 2, 3, 0), (self.made, y.size // self.made)), bias))
+            steps.append(
+                partial(add_bias, view(y.transpose(1, 2, 3, 0), (self.filters, y.size // self.filters)), bias)
+            )
         return steps
 
     def data_gradient(self, g: _Array, w: _Array, dx: _Array, scratch: Sequence[_Array]) -> list[Call]:
@@ -197,7 +198,7 @@ class Gathered:
         return steps
 
     def _matrices(self, w: _Array) -> _Array:
-        return view(w, (self.groups, self._made, self.depth))
+        return view(w, (self.groups, self._filters, self.depth))
 
     def _blocks(
         self, x: _Array, y: _Array, scratch: _Array, elements: int
@@ -208,7 +209,7 @@ class Gathered:
         """
         x, rows_at_a_time = x.transpose(1, 2, 3, 0), self._rows(elements)
         pixels = self.windows.output[0] * self.line
-        matrices = view(y.transpose(1, 2, 3, 0), (self.groups, self._made, pixels))
+        matrices = view(y.transpose(1, 2, 3, 0), (self.groups, self._filters, pixels))
         for first in range(0, self.windows.output[0], rows_at_a_time):
             rows = min(rows_at_a_time, self.windows.output[0] - first)
             part = slice(first * self.line, (first + rows) * self.line)

@@ -34,9 +34,9 @@ _Array = NDArray[Any]
 class Grouped(Direct):
     """The calls of a convolution of ``groups`` groups."""
 
-    def __init__(self, windows: Windows, batch: int, channels: int, made: int, groups: int) -> None:
-        super().__init__(windows, batch, channels, made, groups)
-        self.inner, self.outer = channels // groups, made // groups
+    def __init__(self, windows: Windows, batch: int, channels: int, filters: int, groups: int) -> None:
+        super().__init__(windows, batch, channels, filters, groups)
+        self.inner, self.outer = channels // groups, filters // groups
         # One row of results needs more vectors at a time to hide the latency of its additions.
         self.vectors = 4 if self.inner == self.outer == 1 else 2
         self.depthwise = self._depthwise_shape(windows)
@@ -59,14 +59,14 @@ class Grouped(Direct):
 
     def workspace(self, *, half: bool) -> list[int]:
         if self.depthwise and not half:
-            return [0, 0, self.made]
-        return [super().workspace(half=half)[0], self.made * self.depth if half else 0, self.made]
+            return [0, 0, self.filters]
+        return [super().workspace(half=half)[0], self.filters * self.depth if half else 0, self.filters]
 
     def data_workspace(self, *, half: bool) -> list[int]:
         if self.depthwise and not half:
             return [0, 0, 0]
         image, _, plane = super().data_workspace(half=half)
-        return [image, self.made * self.depth, plane]
+        return [image, self.filters * self.depth, plane]
 
     def weights_workspace(self, *, half: bool) -> list[int]:
         return [0, 0, 0] if self.depthwise and not half else super().weights_workspace(half=half)
@@ -93,14 +93,14 @@ class Grouped(Direct):
         bias, widen = self._wide_bias(bias, scratch[2])
         channel = self.rows.length * self.columns.length * self.batch * 4
         out, tiles = y.transpose(1, 2, 3, 0), self._tiles(y.itemsize)
-        made = [
+        calls = [
             call
             for part in tiles
             for call in self._by_group(
                 image, weights, out, bias, part, self._tap_offsets(), self.inner * channel, store
             )
         ]
-        return [*steps, *widen, *made]
+        return [*steps, *widen, *calls]
 
     def _by_channel(
         self,
@@ -168,10 +168,10 @@ class Grouped(Direct):
     def _packed(self, w: _Array, taps: list[tuple[int, int]], scratch: _Array) -> tuple[_Array, list[Call]]:
         """[groups, inner, outer and tap]"""
         shape = (self.groups, self.inner, self.outer, len(taps))
-        packed = scratch[: self.made * self.inner * len(taps)].reshape(shape)
-        whole = w.reshape(self.groups, self.outer, *w.shape[1:])
+        packed = scratch[: self.filters * self.inner * len(taps)].reshape(shape)
+        wide = w.reshape(self.groups, self.outer, *w.shape[1:])
         steps: list[Call] = [
-            relocation(whole[..., i, j].transpose(0, 2, 1), packed[..., number]) for number, (i, j) in enumerate(taps)
+            relocation(wide[..., i, j].transpose(0, 2, 1), packed[..., number]) for number, (i, j) in enumerate(taps)
         ]
         return packed, steps
 

@@ -13,11 +13,8 @@ from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.gemm import fits_strips, gemm, gemm_workspace
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Value, call_chain, flops, listed
 from ipu_emu.ops.core.kernel_helpers import scalar
-from ipu_emu.ops.core.node import Node, OutputTypes, listed
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.shape_rules import unequal_types
 
@@ -95,8 +92,8 @@ def _matmul_workspace(node: Node) -> list[int]:
     sizes = [(rows, prod(y) // max(rows * columns, 1))]
     if len(right) == 2 and len(left) > 2:
         sizes.append((prod(y) // max(columns, 1), 1))
-    each = [gemm_workspace(m, left[-1], columns, batch, half=half) for m, batch in sizes]
-    return [max(sizes) for sizes in zip(*each, strict=True)]
+    workspaces = [gemm_workspace(m, left[-1], columns, batch, half=half) for m, batch in sizes]
+    return [max(sizes) for sizes in zip(*workspaces, strict=True)]
 
 
 def _matmul_grad(d: Adjoint) -> list[Value | None]:
@@ -136,12 +133,12 @@ def _gemm_shape(node: Node) -> OutputTypes:
         raise RefusedError(f"Gemm has invalid number of inputs {len(node.op.inputs)}. Must be between 3..3")
     if a.rank != 2 or b.rank != 2:
         raise node.fail(f"inputs must be matrices, found {a} and {b}")
-    made = _matmul_shape(node)
+    types = _matmul_shape(node)
     if node.has_input(2):
-        c, shape = node.input(2), made[0][1]
+        c, shape = node.input(2), types[0][1]
         if c.rank > 2 or any(n not in (1, m) for n, m in zip(c.shape[::-1], shape[::-1], strict=False)):
             raise node.fail(f"{c} does not broadcast to {list(shape)}")
-    return made
+    return types
 
 
 def _gemm_with(bound: BoundOp, store: FusedStore) -> Call | None:
@@ -157,12 +154,12 @@ def _gemm(bound: BoundOp, store: FusedStore | None = None) -> Call:
     *scratch, result, bias = bound.scratch
     steps: list[Call] = []
     if bound.node.has_input(2):
-        given, beta = bound.input(2), bound.node.attribute("beta", 1.0)
-        if beta == 1 and given.dtype == np.float32 and given.flags.c_contiguous:
-            bias = given
+        addend, beta = bound.input(2), bound.node.attribute("beta", 1.0)
+        if beta == 1 and addend.dtype == np.float32 and addend.flags.c_contiguous:
+            bias = addend
         else:
-            bias = bias.reshape(given.shape)
-            steps.append(partial(np.multiply, given, scalar(beta), bias) if beta else partial(bias.fill, 0))
+            bias = bias.reshape(addend.shape)
+            steps.append(partial(np.multiply, addend, scalar(beta), bias) if beta else partial(bias.fill, 0))
     if _is_plain(bound.node):
         added = bias.reshape(-1) if bias.size else None
         return call_chain(*steps, *gemm(a, b, y, scratch, added, held=bound.held_of(1), store=store))
@@ -210,9 +207,9 @@ def _products(node: Node) -> int:
     return 2 * inner * node.outputs[0].nelms
 
 
-OPS = [
-    OpDef(
-        "MatMul",
+def _entry(type: str) -> OpDef:
+    return OpDef(
+        type,
         (2, 2),
         _matmul_shape,
         _matmul,
@@ -221,7 +218,11 @@ OPS = [
         _matmul_workspace,
         takes_half=always,
         fused_store=_matmul_with,
-    ),
+    )
+
+
+OPS = [
+    _entry("MatMul"),
     OpDef(
         "Gemm",
         (2, 3),
@@ -234,15 +235,5 @@ OPS = [
         fused_store=_gemm_with,
     ),
     # MatMulT(a, b, transA, transB): a product with the last two axes of either operand exchanged.
-    OpDef(
-        "MatMulT",
-        (2, 2),
-        _matmul_shape,
-        _matmul,
-        flops(_products),
-        _matmul_grad,
-        _matmul_workspace,
-        takes_half=always,
-        fused_store=_matmul_with,
-    ),
+    _entry("MatMulT"),
 ]

@@ -10,10 +10,7 @@ from typing import Any
 
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
 from ipu_emu.ops.core.sliding_windows import Windows
 
 __all__ = ["OPS"]
@@ -37,16 +34,16 @@ class _Parameters:
         if rank < 1 or w.rank != x.rank or not w.shape[1] or x.shape[1] % w.shape[1]:
             raise node.fail(f"convolution {index} needs data [N, C, ...] and weights [M, C / g, ...], found {x}, {w}")
 
-        def each(name: str, default: list[int]) -> list[int]:
+        def axes(name: str, default: list[int]) -> list[int]:
             values = list(node.attribute(f"{name}_{index}", [])) or default
             if len(values) != len(default) or min(values) < min(default):
                 raise node.fail(f"{name} {values} of convolution {index} do not fit {rank} spatial axes")
             return values
 
         group = x.shape[1] // w.shape[1]
-        conv = {name: each(name, [1] * rank) for name in ("strides", "dilations")}
-        conv["pads"] = each("pads", [0] * 2 * rank)
-        return cls(each("inDilations", [1] * rank), each("outPads", [0] * 2 * rank), group, conv | {"group": group})
+        conv = {name: axes(name, [1] * rank) for name in ("strides", "dilations")}
+        conv["pads"] = axes("pads", [0] * 2 * rank)
+        return cls(axes("inDilations", [1] * rank), axes("outPads", [0] * 2 * rank), group, conv | {"group": group})
 
     def output(self, node: Node, index: int) -> tuple[int, ...]:
         x, w = node.input(_EACH * index), node.input(_EACH * index + 1)

@@ -18,14 +18,8 @@ from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_o
 from ipu_emu.ops.core.op_definition import Call
 
 __all__ = [
-    "OutputBlocks",
-    "dot_blocks",
-    "output_blocks",
-    "packed_rows",
-    "packed_taps",
-    "product_calls",
-    "whole_blocks",
-]
+    "OutputBlocks", "dot_blocks", "output_blocks", "packed_rows", "packed_taps", "product_calls", "whole_blocks",
+]  # fmt: skip
 
 _Array = NDArray[Any]
 
@@ -97,9 +91,9 @@ def product_calls(
     store: FusedStore | None = None,
     depths: NDArray[np.int64] | None = None,
 ) -> list[Call]:
-    """The calls that compute ``y`` [made, ...] from ``rows_at_a_time`` rows of the image for all weights.
+    """The calls that compute ``y`` [filters, ...] from ``rows_at_a_time`` rows of the image for all weights.
 
-    The weights are packed [blocks, k, rows], or as they are stored [made, k]. With ``depths`` only these are used.
+    The weights are packed [blocks, k, rows], or as they are stored [filters, k]. With ``depths`` only these are used.
     """
     return [
         call
@@ -173,18 +167,18 @@ def packed_rows(matrix: _Array, scratch: _Array) -> tuple[_Array, list[Call]]:
 
 def packed_taps(w: _Array, taps: list[tuple[int, int]], scratch: _Array) -> tuple[_Array, list[Call]]:
     """``w`` [m, c, kh, kw] as [blocks of c, m and tap, rows of a block] in float32."""
-    made, channels = w.shape[:2]
-    packed = scratch.reshape(-1, made, len(taps), block_rows())
+    filters, channels = w.shape[:2]
+    packed = scratch.reshape(-1, filters, len(taps), block_rows())
     blocks, left = divmod(channels, block_rows())
     steps: list[Call] = []
-    whole = w.flags.c_contiguous and blocks and len(taps) <= _MOST_TAPS
-    if whole:
+    in_panels = w.flags.c_contiguous and blocks and len(taps) <= _MOST_TAPS
+    if in_panels:
         places = tuple(i * w.shape[3] + j for i, j in taps)
         function = panels_of_taps(block_rows(), places, w.dtype == np.float16)
-        steps.append(call(function, w, packed, blocks, made, w.strides[1], w.strides[0]))
+        steps.append(call(function, w, packed, blocks, filters, w.strides[1], w.strides[0]))
     for number, (i, j) in enumerate(taps):
-        if blocks and not whole:
-            source = w[:, : blocks * block_rows(), i, j].reshape(made, blocks, block_rows())
+        if blocks and not in_panels:
+            source = w[:, : blocks * block_rows(), i, j].reshape(filters, blocks, block_rows())
             assert np.shares_memory(source, w)
             steps.append(relocation(source, packed[:blocks, :, number].transpose(1, 0, 2)))
         if left:

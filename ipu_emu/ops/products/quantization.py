@@ -12,10 +12,8 @@ import numpy as np
 
 from ipu_emu.graph import DType, dtype_named
 from ipu_emu.graph.dtype import FLOAT, INT32, dtype_numbered
-from ipu_emu.ops.core.cost import flops, per_element
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, flops, per_element
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import OpDef
 from ipu_emu.ops.core.sliding_windows import Windows
 
 __all__ = ["OPS"]
@@ -45,8 +43,8 @@ def _aligned(node: Node, data: tuple[int, ...], scale: tuple[int, ...]) -> tuple
 def _spread(node: Node, data: tuple[int, ...], values: _Array) -> _Array:
     """Scales or zero points, reshaped and repeated so that they broadcast to the data."""
     shape, axis, block = _aligned(node, data, values.shape)
-    made = np.repeat(values.reshape(shape), block, axis)
-    return made[(slice(None),) * axis + (slice(data[axis]),)] if block > 1 else made
+    repeated = np.repeat(values.reshape(shape), block, axis)
+    return repeated[(slice(None),) * axis + (slice(data[axis]),)] if block > 1 else repeated
 
 
 def _quantized_type(node: Node) -> DType:
@@ -176,12 +174,12 @@ def _integer(node: Node, x: _Array, w: _Array, x_zero: _Array | None = None, w_z
 def _scaled(node: Node, *inputs: _Array) -> _Array:
     """The quantised convolution; the bias has the scale of the products."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = inputs[:8]
-    made = _convolved(node, _centred(x, x_zero, 1), _centred(w, w_zero, 0))
+    products = _convolved(node, _centred(x, x_zero, 1), _centred(w, w_zero, 0))
     wide = (-1, *[1] * (x.ndim - 2))
     if len(inputs) > 8:
-        made = made + inputs[8].reshape(wide)
+        products = products + inputs[8].reshape(wide)
     factor = x_scale.astype(np.float64) * w_scale.astype(np.float64).reshape(-1) / y_scale
-    return _saturated(made * factor.reshape(wide), y_zero.reshape(()), y_zero.dtype)
+    return _saturated(products * factor.reshape(wide), y_zero.reshape(()), y_zero.dtype)
 
 
 _products = flops(lambda node: 2 * node.outputs[0].nelms * node.input(0).shape[-1])

@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import INT32
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, flops
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import OpDef
 
 __all__ = ["OPS"]
 
@@ -41,8 +39,8 @@ def _basis_shape(node: Node) -> OutputTypes:
     degree = int(node.attribute("degree", 1))
     if degree not in _PIECES:
         raise node.fail(f"degree {degree} is not one of {', '.join(map(str, _PIECES))}")
-    made = (places.shape[0], (degree + 1) ** places.shape[1])
-    return [(places.dtype, made), (INT32, made)]
+    shape = (places.shape[0], (degree + 1) ** places.shape[1])
+    return [(places.dtype, shape), (INT32, shape)]
 
 
 def _basis(node: Node, places: _Array, sizes: _Array, opened: _Array) -> tuple[_Array, _Array]:

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
 
 __all__ = ["OPS"]
 
@@ -42,8 +39,8 @@ class _Sizes:
         ]
         begins, ends = _cut(node, full, [size * stride for size, stride in zip(input, strides, strict=True)])
         output = [size - before - after for size, before, after in zip(full, begins, ends, strict=True)]
-        asked = list(node.attribute("output_shape", []))[-rank:]
-        output = [max(sizes) for sizes in zip(output, asked or output, strict=True)]
+        requested = list(node.attribute("output_shape", []))[-rank:]
+        output = [max(sizes) for sizes in zip(output, requested or output, strict=True)]
         if min(output) < 1 or min(begins + ends) < 0:
             raise node.fail(f"pads {begins + ends} reduce the output {full} to {output}; use smaller pads")
         return cls(output, begins, ends, strides, dilations)
@@ -63,11 +60,11 @@ def _cut(node: Node, full: list[int], same: list[int]) -> tuple[list[int], list[
     (PopART); of the shape that SAME_UPPER and SAME_LOWER stand for, for SAME_LOWER only (ONNX).
     """
     rank, kind = len(full), node.attribute("auto_pad", "NOTSET")
-    asked, larger_first = list(node.attribute("output_shape", []))[-rank:], "SAME_UPPER"
-    if not asked and kind in ("SAME_UPPER", "SAME_LOWER"):
-        asked, larger_first = same, "SAME_LOWER"
-    if asked:
-        total = [max(size - want, 0) for size, want in zip(full, asked, strict=True)]
+    requested, larger_first = list(node.attribute("output_shape", []))[-rank:], "SAME_UPPER"
+    if not requested and kind in ("SAME_UPPER", "SAME_LOWER"):
+        requested, larger_first = same, "SAME_LOWER"
+    if requested:
+        total = [max(size - want, 0) for size, want in zip(full, requested, strict=True)]
         small = [t // 2 for t in total]
         large = [t - t // 2 for t in total]
         return (large, small) if kind == larger_first else (small, large)
@@ -94,8 +91,8 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
         x = rewrite.op("Pad", x, pads=zeros, mode="constant", value=0.0)
     if len(sizes.output) == 3:
         return _spread(rewrite, node, sizes)
-    one = len(sizes.output) == 1
-    if one:
+    is_1d = len(sizes.output) == 1
+    if is_1d:
         data = [*node.input(0).shape[:2], 1, node.input(0).shape[2] + longer[0]]
         x = rewrite.op("ReshapeTo", x, shape=data)
         w = rewrite.op("ReshapeTo", w, shape=_flat(rewrite.shape(w)))

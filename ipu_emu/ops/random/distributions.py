@@ -12,11 +12,9 @@ from gcl.kernels.jit import jit
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT, INT32, DType, dtype_numbered
 from ipu_emu.ops.codegen.functions.compiled_functions import cos_of_turns, log
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, input_node, per_element, replaced_before_run
 from ipu_emu.ops.core.array_functions import function
-from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.random.counter_rng import key_in, stream_id_of, stream_of, uniform
 

@@ -16,11 +16,8 @@ from gcl.kernels.jit import jit
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import copy_cost, per_element
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Value, call_chain, copy_cost, per_element
 from ipu_emu.ops.core.kernel_helpers import flat
-from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.random.counter_rng import STREAM_ID, stream_of, uniform
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,11 +11,8 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
 from ipu_emu.graph.dtype import FLOAT16
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, always, call_chain, per_element
 from ipu_emu.ops.core.kernel_helpers import flat
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.random.counter_rng import draw, stream_id_of, stream_of, uniform
 
 __all__ = ["OPS", "round_stochastically"]
@@ -65,12 +63,12 @@ def _add_rounded(bound: BoundOp) -> Call:
 
 def _mean_rounded(bound: BoundOp) -> Call:
     total, g, out = flat(bound.input(0), bound.input(1), bound.outputs[0])
-    kept, taken = bound.scratch
+    scaled, taken = bound.scratch
     return call_chain(
-        partial(np.multiply, total, bound.input(2), kept, dtype=np.float32),
+        partial(np.multiply, total, bound.input(2), scaled, dtype=np.float32),
         partial(np.multiply, g, bound.input(3), taken, dtype=np.float32),
-        partial(np.add, kept, taken, kept),
-        partial(round_stochastically, kept, bound.input(4), stream_id_of(bound.node.op), out.view(np.uint16)),
+        partial(np.add, scaled, taken, scaled),
+        partial(round_stochastically, scaled, bound.input(4), stream_id_of(bound.node.op), out.view(np.uint16)),
     )
 
 
@@ -78,42 +76,19 @@ def _half(node: Node) -> OutputTypes:
     return [(FLOAT16, node.input(0).shape)]
 
 
+def _values(count: int) -> Callable[[Node], list[int]]:
+    """A workspace of ``count`` FLOAT values for each element of the second input."""
+    return lambda node: [node.input(1).nelms] * count
+
+
+_HALVES: dict[str, Any] = {"elementwise": True, "takes_half": always}
+_IN_PLACE = _HALVES | {"updates": (0,)}
+
 OPS = [
     # (x, key), and in place (target, x, key)
-    OpDef("RoundStochastically", (2, 2), _half, _round, per_element(8), elementwise=True, takes_half=always),
-    OpDef(
-        "RoundStochasticallyInto",
-        (3, 3),
-        _half,
-        _round_into,
-        per_element(8),
-        updates=(0,),
-        elementwise=True,
-        takes_half=always,
-    ),
+    OpDef("RoundStochastically", (2, 2), _half, _round, per_element(8), **_HALVES),
+    OpDef("RoundStochasticallyInto", (3, 3), _half, _round_into, per_element(8), **_IN_PLACE),
     # (total, g, key), and (total, g, keep, take, key): AddInto and MeanInto of halves
-    OpDef(
-        "AddRounded",
-        (3, 3),
-        _half,
-        _add_rounded,
-        per_element(9),
-        None,
-        lambda node: [node.input(1).nelms],
-        updates=(0,),
-        elementwise=True,
-        takes_half=always,
-    ),
-    OpDef(
-        "MeanRounded",
-        (5, 5),
-        _half,
-        _mean_rounded,
-        per_element(11),
-        None,
-        lambda node: [node.input(1).nelms] * 2,
-        updates=(0,),
-        elementwise=True,
-        takes_half=always,
-    ),
+    OpDef("AddRounded", (3, 3), _half, _add_rounded, per_element(9), workspace=_values(1), **_IN_PLACE),
+    OpDef("MeanRounded", (5, 5), _half, _mean_rounded, per_element(11), workspace=_values(2), **_IN_PLACE),
 ]

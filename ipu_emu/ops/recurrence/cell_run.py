@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.ops.core.node import Node
-from ipu_emu.ops.core.op_definition import Call
+from ipu_emu.ops.core import Call, Node
 from ipu_emu.ops.core.row_kernels import RowKernel
 
 __all__ = ["CellRun", "full", "states_before"]

@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
 from ipu_emu.ops.codegen.packed_matrix import PackedMatrix, held_matrix
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.node import Node
-from ipu_emu.ops.core.op_definition import BoundOp, Call
+from ipu_emu.ops.core import BoundOp, Call, Node, call_chain
 from ipu_emu.ops.core.row_kernels import column_sums
 from ipu_emu.ops.recurrence.cell_run import CellRun, full, states_before
 
@@ -137,12 +135,12 @@ def backward_workspace(node: Node) -> list[int]:
     """float32 elements: those of ``gemm``, R in strips, gates, states before each step, cells and what they show."""
     (t, n, wide), hidden = node.input(0).shape, node.input(1).shape[1]
     rows = t * n
-    each = [gemm_workspace(rows, hidden, wide, 1, half=False), gemm_workspace(wide, rows, hidden, 1, half=False)]
+    gemms = [gemm_workspace(rows, hidden, wide, 1, half=False), gemm_workspace(wide, rows, hidden, 1, half=False)]
     cell = node.attribute("cell", "")
     own = rows * wide if _FORMS[cell].own else 0
     states = rows * hidden
     return [
-        *(max(sizes) for sizes in zip(*each, strict=True)),
+        *(max(sizes) for sizes in zip(*gemms, strict=True)),
         PackedMatrix.size(wide, hidden),
         rows * wide,
         states,
@@ -177,8 +175,8 @@ def compiled_backward(bound: BoundOp) -> Call:
     steps.append(run.kernel(form.activate, rows, **operands))
     cells_before: dict[int, _Array] = {}
     if run.has_cell:
-        made, cells_before = _cells(run, first[1], gates, cells, shown)
-        steps += made
+        calls, cells_before = _cells(run, first[1], gates, cells, shown)
+        steps += calls
 
     steps += [partial(np.copyto, to, of) for to, of in zip(back, last, strict=True)]
     recurrent = own[: rows * run.wide].reshape(gates.shape) if form.own else gx

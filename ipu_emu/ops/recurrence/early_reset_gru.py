@@ -14,9 +14,7 @@ import numpy as np
 
 from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
 from ipu_emu.ops.codegen.packed_matrix import PackedMatrix
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.node import Node
-from ipu_emu.ops.core.op_definition import BoundOp, Call
+from ipu_emu.ops.core import BoundOp, Call, Node, call_chain
 from ipu_emu.ops.core.row_kernels import column_sums
 from ipu_emu.ops.recurrence.cell_run import CellRun, full, states_before
 
@@ -72,9 +70,9 @@ def backward_workspace(node: Node) -> list[int]:
     rows = t * n
     sizes = [(rows, hidden, size) for size in (2 * hidden, hidden)]
     sizes += [(size, rows, hidden) for size in (2 * hidden, hidden)]
-    each = [gemm_workspace(*size, 1, half=False) for size in sizes]
+    workspaces = [gemm_workspace(*size, 1, half=False) for size in sizes]
     strips = [PackedMatrix.size(size, hidden) for size in (2 * hidden, hidden)]
-    return [*map(max, zip(*each, strict=True)), *strips, rows * wide, rows * hidden, rows * hidden, n * hidden]
+    return [*map(max, zip(*workspaces, strict=True)), *strips, rows * wide, rows * hidden, rows * hidden, n * hidden]
 
 
 def compiled_backward(bound: BoundOp) -> Call:
@@ -103,8 +101,8 @@ def compiled_backward(bound: BoundOp) -> Call:
         steps += [run.kernel(_BACK, run.n, **operands), *new.product(gx[t][:, two:], into)]
         steps += [run.kernel(_BACK_RESET, run.n, **operands), *packed.product(gx[t][:, :two], back, add=True)]
 
-    made = gx.reshape(rows, run.wide)
-    steps += gemm(made[:, :two].T, states, gr[:two], multiply)
-    steps += gemm(made[:, two:].T, resets, gr[two:], multiply)
-    steps += [partial(gb.fill, 0), column_sums(made, gb, rows, run.wide), partial(peepholes.fill, 0)]
+    products = gx.reshape(rows, run.wide)
+    steps += gemm(products[:, :two].T, states, gr[:two], multiply)
+    steps += gemm(products[:, two:].T, resets, gr[two:], multiply)
+    steps += [partial(gb.fill, 0), column_sums(products, gb, rows, run.wide), partial(peepholes.fill, 0)]
     return call_chain(*steps)

@@ -14,12 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, flops
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.numpy_tracer import traced_kernel, traced_workspace
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.recurrence import compiled_cells, early_reset_gru
 from ipu_emu.ops.recurrence.compiled_cells import is_compiled
 from ipu_emu.ops.recurrence.gate_functions import GateFunction, gate_functions
@@ -66,8 +63,8 @@ def _rnn(x: _Array, states: _Arrays, w: _Weights) -> tuple[_Arrays, _Arrays]:
     return [h], [h]
 
 
-def _rnn_back(g: _Arrays, states: _Arrays, kept: _Arrays, w: _Weights) -> tuple[_Array, _Array, _Arrays]:
-    a = g[0] * w.functions[0].slope(kept[0])
+def _rnn_back(g: _Arrays, states: _Arrays, saved: _Arrays, w: _Weights) -> tuple[_Array, _Array, _Arrays]:
+    a = g[0] * w.functions[0].slope(saved[0])
     return a, a, [a @ w.r]
 
 
@@ -83,8 +80,8 @@ def _lstm(x: _Array, states: _Arrays, w: _Weights) -> tuple[_Arrays, _Arrays]:
     return [o * shown, c], [i, o, forget, new, shown]
 
 
-def _lstm_back(g: _Arrays, states: _Arrays, kept: _Arrays, w: _Weights) -> tuple[_Array, _Array, _Arrays]:
-    (i, o, forget, new, shown), (gate, fresh, show), c = kept, w.functions, states[1]
+def _lstm_back(g: _Arrays, states: _Arrays, saved: _Arrays, w: _Weights) -> tuple[_Array, _Array, _Arrays]:
+    (i, o, forget, new, shown), (gate, fresh, show), c = saved, w.functions, states[1]
     pi, po, pf = (0, 0, 0) if w.peepholes is None else _split(w.peepholes, 3)
     go = g[0] * shown * gate.slope(o)
     gc = g[1] + g[0] * o * show.slope(shown) + go * po
@@ -110,19 +107,19 @@ def _gru(x: _Array, states: _Arrays, w: _Weights) -> tuple[_Arrays, _Arrays]:
     return [(1 - z) * new + z * h], [z, reset, new, inner]
 
 
-def _gru_back(g: _Arrays, states: _Arrays, kept: _Arrays, w: _Weights) -> tuple[_Array, _Array, _Arrays]:
-    (h,), (z, reset, new, inner), size, (gate, fresh) = states, kept, w.r.shape[1], w.functions
+def _gru_back(g: _Arrays, states: _Arrays, saved: _Arrays, w: _Weights) -> tuple[_Array, _Array, _Arrays]:
+    (h,), (z, reset, new, inner), size, (gate, fresh) = states, saved, w.r.shape[1], w.functions
     gh, gz = g[0] * z, g[0] * (h - new) * gate.slope(z)
     gn = g[0] * (1 - z) * fresh.slope(new)
     if w.node.attribute("linear_before_reset", 0):
-        gr, made = gn * inner * gate.slope(reset), gn * reset
-        gh = gh + made @ w.r[2 * size :]
+        gr, g_inner = gn * inner * gate.slope(reset), gn * reset
+        gh = gh + g_inner @ w.r[2 * size :]
     else:
         into = gn @ w.r[2 * size :]
-        gr, made = into * h * gate.slope(reset), gn
+        gr, g_inner = into * h * gate.slope(reset), gn
         gh = gh + into * reset
     first = np.concatenate([gz, gr], -1)
-    return np.concatenate([first, gn], -1), np.concatenate([first, made], -1), [gh + first @ w.r[: 2 * size]]
+    return np.concatenate([first, gn], -1), np.concatenate([first, g_inner], -1), [gh + first @ w.r[: 2 * size]]
 
 
 CELLS = {
@@ -169,8 +166,8 @@ class _DirectionPass:
         return True if self.lengths is None else (t < self.lengths)[:, None]
 
     def step(self, t: int, states: _Arrays) -> tuple[_Arrays, _Arrays]:
-        made, kept = self.cell.forward(self.x[t], states, self.weights)
-        return self.chosen(t, made, states), kept
+        new, saved = self.cell.forward(self.x[t], states, self.weights)
+        return self.chosen(t, new, states), saved
 
     def chosen(self, t: int, yes: _Arrays, no: _Arrays) -> _Arrays:
         """``yes`` for the sequences that have not ended at time t, ``no`` for the others."""
@@ -200,35 +197,35 @@ def _backward(node: Node, *operands: _Array | None) -> tuple[_Array, ...]:
     g, last = operands[-1 - count], operands[-count:]
     assert x is not None
     assert g is not None
-    run, kept = _DirectionPass.of(node, x, r, bias, tuple(rest)), []
+    run, history = _DirectionPass.of(node, x, r, bias, tuple(rest)), []
     states = run.states
     for t in run.times():
         before = states
         states, saved = run.step(t, before)
-        kept.append((t, before, states, saved))
+        history.append((t, before, states, saved))
     gx, gr, gb, back = np.empty_like(x), np.zeros_like(r), np.zeros_like(bias), list(last)
     gp = np.zeros_like(np.concatenate([run.weights.r[0]] * 3, -1))
-    for t, before, after, saved in reversed(kept):
+    for t, before, after, saved in reversed(history):
         on = run.still_running(t)
         back[0] = back[0] + g[t] * on
-        made, recurrent, old = run.cell.backward(back, before, saved, run.weights)
+        products, recurrent, old = run.cell.backward(back, before, saved, run.weights)
         back = run.chosen(t, old, back)
-        made, recurrent = made * on, recurrent * on
-        gx[t] = made
+        products, recurrent = products * on, recurrent * on
+        gx[t] = products
         gr += _recurrent_weights(node, recurrent, before[0], saved, run.weights.r.shape[1])
         gb += recurrent.sum(0)
         if run.weights.peepholes is not None:
-            gi, go, gf, _ = _split(made, 4)
+            gi, go, gf, _ = _split(products, 4)
             by_peepholes = np.concatenate([gi * before[1], go * after[1], gf * before[1]], -1)
             gp += by_peepholes.sum(0)
     return (gx, gr, gb, *back, gp)
 
 
-def _recurrent_weights(node: Node, g: _Array, h: _Array, kept: _Arrays, size: int) -> _Array:
+def _recurrent_weights(node: Node, g: _Array, h: _Array, saved: _Arrays, size: int) -> _Array:
     """Gradient of R; the last gate of a GRU multiplies it with the state after the reset."""
     if node.attribute("cell", "") != "GRU" or node.attribute("linear_before_reset", 0):
         return g.T @ h
-    return np.concatenate([g[:, : 2 * size].T @ h, g[:, 2 * size :].T @ kept[3]])
+    return np.concatenate([g[:, : 2 * size].T @ h, g[:, 2 * size :].T @ saved[3]])
 
 
 def _back_shape(node: Node) -> OutputTypes:
@@ -241,11 +238,11 @@ def _rule(d: Adjoint) -> list[Value | None]:
     operands = [d.optional(index) for index in range(5 + count)]
     absent = d.x.like(0.0)
     lengths, peepholes = operands[3 + count :]
-    kept = {"with_lengths": int(lengths is not None), "with_peepholes": int(peepholes is not None)}
-    given = [value or absent for value in operands[1:]]
+    flags = {"with_lengths": int(lengths is not None), "with_peepholes": int(peepholes is not None)}
+    inputs = [value or absent for value in operands[1:]]
     gradients = [d.gradient(index) for index in range(len(d.outputs))]
-    made = d.x.ops(4 + count, "RecurrenceGrad", *given, *gradients, d.y, **d.node.op.attributes, **kept)
-    return [*made[: 3 + count], None, made[-1] if peepholes else None]
+    results = d.x.ops(4 + count, "RecurrenceGrad", *inputs, *gradients, d.y, **d.node.op.attributes, **flags)
+    return [*results[: 3 + count], None, results[-1] if peepholes else None]
 
 
 def _gradient_kernel(node: Node, *operands: _Array) -> tuple[_Array, ...]:

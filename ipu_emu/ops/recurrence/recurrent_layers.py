@@ -15,10 +15,7 @@ import numpy as np
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
 from ipu_emu.ops.recurrence.gate_functions import FUNCTIONS
 from ipu_emu.ops.recurrence.recurrent_cells import CELLS
 
@@ -61,11 +58,11 @@ def _names(node: Node, directions: int) -> list[list[str]]:
     names = [name.lower() for name in node.attribute("activations", [])] or defaults * directions
     if len(names) == 1 and len(defaults) > 1 and directions == 1:
         names = [*defaults[:1], *names * (len(defaults) - 1)]
-    for asked, name in zip(node.attribute("activations", []), names, strict=False):
+    for spelled, name in zip(node.attribute("activations", []), names, strict=False):
         if name not in FUNCTIONS:
             of = "" if node.op.type == "LSTM" else f" for {node.described}"
             raise EmulatorError(
-                f"Activation type '{asked}' is not supported{of}", note=f"There are {', '.join(FUNCTIONS)}"
+                f"Activation type '{spelled}' is not supported{of}", note=f"There are {', '.join(FUNCTIONS)}"
             )
     if node.op.type == "LSTM" and len(names) not in (len(defaults) * directions, 1):
         raise EmulatorError(f"Too many activations ({len(names)}) specified. Number of activations should be 1 or 3.")
@@ -78,9 +75,9 @@ def _names(node: Node, directions: int) -> list[list[str]]:
 
 def _numbers(node: Node, parameter: str, direction: int, names: list[list[str]]) -> list[float]:
     """The values of ``parameter`` (alpha or beta) for one direction; earlier directions take theirs first."""
-    given = list(node.attribute(f"activation_{parameter}", []))
+    values = list(node.attribute(f"activation_{parameter}", []))
     taken = sum(parameter in FUNCTIONS[name][0].parameters for row in names[:direction] for name in row)
-    return given[taken:]
+    return values[taken:]
 
 
 def _shape(node: Node) -> OutputTypes:
@@ -107,12 +104,12 @@ class _Direction:
             shape = (self.wide,) if index == _B else (self.n, self.hidden)
             return self.rewrite.constant(np.zeros(shape, self.node.input(_X).dtype.numpy))
         axis = 1 if _batch_first(self.node) and index >= _FIRST and index != _PEEPHOLES else 0
-        whole = list(self.node.input(index).shape)
+        sizes = list(self.node.input(index).shape)
         place: dict[str, Any] = {"starts": [self.direction], "ends": [self.direction + 1], "axes": [axis]}
-        one = self.node.op.inputs[index]
+        source = self.node.op.inputs[index]
         if self.directions > 1:  # with one direction the input is its own part, and its weights are read in place
-            one = self.rewrite.op("Slice", one, **place)
-        flat = self.rewrite.op("ReshapeTo", one, shape=whole[:axis] + whole[axis + 1 :])
+            source = self.rewrite.op("Slice", source, **place)
+        flat = self.rewrite.op("ReshapeTo", source, shape=sizes[:axis] + sizes[axis + 1 :])
         return flat if high is None else self.rewrite.op("Slice", flat, starts=[low], ends=[high], axes=[0])
 
     def written(self, x: str) -> list[str]:
@@ -144,18 +141,18 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     t, n, directions, hidden = _sizes(node)
     first = _batch_first(node)
     x = rewrite.op("Transpose", op.inputs[_X], perm=[1, 0, 2]) if first else op.inputs[_X]
-    made = [_Direction(node, rewrite, direction).written(x) for direction in range(directions)]
+    results = [_Direction(node, rewrite, direction).written(x) for direction in range(directions)]
     for index, output in enumerate(op.outputs):
         axis, shape = (1, [t, 1, n, hidden]) if index == 0 else (0, [1, n, hidden])
         if directions == 1 and not first:
-            rewrite.op("ReshapeTo", made[0][index], into=output, shape=shape)
+            rewrite.op("ReshapeTo", results[0][index], into=output, shape=shape)
             continue
-        parts = [rewrite.op("ReshapeTo", one[index], shape=shape) for one in made]
+        parts = [rewrite.op("ReshapeTo", result[index], shape=shape) for result in results]
         if not first:
             rewrite.op("Concat", *parts, into=output, axis=axis)
             continue
-        whole = rewrite.op("Concat", *parts, axis=axis)
-        rewrite.op("Transpose", whole, into=output, perm=[2, 0, 1, 3] if index == 0 else [1, 0, 2])
+        joined = rewrite.op("Concat", *parts, axis=axis)
+        rewrite.op("Transpose", joined, into=output, perm=[2, 0, 1, 3] if index == 0 else [1, 0, 2])
     return rewrite.ops
 
 

@@ -11,15 +11,11 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
-from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, flops, nothing
 from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.axis_sums import axis_sum, folding, sum_of
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.image_kernels import are_images, image_sum
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, scalar, view, with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, nothing
 from ipu_emu.ops.core.shape_rules import reduced_axes, same
 
 __all__ = ["OPS"]
@@ -127,20 +123,22 @@ def _extreme(function: Any, *, largest: bool) -> Any:
             initial = -np.inf if largest else np.inf
         else:
             initial = np.iinfo(x.dtype).min if largest else np.iinfo(x.dtype).max
-        return partial(function, x, _axes(bound.node), None, y, keep, initial)
+        reduce = partial(function, x, _axes(bound.node), None, y, keep, initial)
+        # Which of 0.0 and -0.0 is left depends on numpy's vectors; this makes it 0.0.
+        return call_chain(reduce, partial(np.add, y, scalar(0), y)) if x.dtype.kind == "f" else reduce
 
     return kernel
 
 
 def _log_sum_exp(bound: BoundOp) -> Call:
     """log(sum(exp(x))), shifted by the largest so that nothing overflows."""
-    node, x, y, kept = bound.node, bound.input(0), bound.outputs[0], _kept(bound.node)
+    node, x, y, shape = bound.node, bound.input(0), bound.outputs[0], _kept(bound.node)
     if x.dtype.kind != "f" or not x.size:
         return allocating_kernel(_log_sum_exp_of_any)(bound)
     axes, total = _axes(node), y if node.attribute("keepdims", 1) else np.expand_dims(y, _axes(node))
     shifted = view(bound.scratch[0].view(x.dtype)[: x.size], x.shape)
-    largest = view(bound.scratch[1].view(x.dtype)[: total.size], kept)
-    odd = view(bound.scratch[2].view(bool)[: total.size], kept)
+    largest = view(bound.scratch[1].view(x.dtype)[: total.size], shape)
+    odd = view(bound.scratch[2].view(bool)[: total.size], shape)
     return call_chain(
         partial(np.maximum.reduce, x, axes, None, largest, True),
         partial(np.isfinite, largest, odd),
@@ -224,9 +222,9 @@ def _others_product_of_any(node: Node, x: Any) -> Any:
     axes = tuple(node.attribute("axes", []))
     if not axes:
         return np.ones_like(x)
-    kept = [axis for axis in range(x.ndim) if axis not in axes]
-    order = [*kept, *axes]
-    rows = x.transpose(order).reshape([*(x.shape[axis] for axis in kept), -1])
+    others = [axis for axis in range(x.ndim) if axis not in axes]
+    order = [*others, *axes]
+    rows = x.transpose(order).reshape([*(x.shape[axis] for axis in others), -1])
     before, after = np.ones_like(rows), np.ones_like(rows)
     before[..., 1:] = np.cumprod(rows[..., :-1], -1)
     after[..., :-1] = np.cumprod(rows[..., :0:-1], -1)[..., ::-1]

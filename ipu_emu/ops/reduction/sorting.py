@@ -10,12 +10,8 @@ import numpy as np
 
 from ipu_emu.graph.dtype import INT32, INT64
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Kernel, Node, OpDef, OutputTypes, Value, call_chain, flops
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, view, with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of, reduced_axes, same
 from ipu_emu.ops.reduction.sorting_kernels import extremes, sort_rows
 
@@ -32,8 +28,8 @@ def _arg_shape(node: Node) -> OutputTypes:
     x, axis = node.input(0), axis_of(node, node.attribute("axis", 0))
     if not x.shape[axis]:
         raise node.fail(f"axis {axis} of {x} is empty, so it has no largest element")
-    kept = (1,) if node.attribute("keepdims", 1) else ()
-    return [(INT64, (*x.shape[:axis], *kept, *x.shape[axis + 1 :]))]
+    reduced = (1,) if node.attribute("keepdims", 1) else ()
+    return [(INT64, (*x.shape[:axis], *reduced, *x.shape[axis + 1 :]))]
 
 
 def _arg(*, largest: bool) -> Kernel:
@@ -113,8 +109,8 @@ def _median_shape(node: Node) -> OutputTypes:
 def _median(node: Node, x: _Array) -> tuple[_Array, _Array]:
     """The lower median, and its index among the reduced elements."""
     axes = reduced_axes(node, node.attribute("axes", None))
-    kept = [i for i in range(x.ndim) if i not in axes]
-    rows = x.transpose([*kept, *axes]).reshape([*(x.shape[i] for i in kept), prod(x.shape[i] for i in axes)])
+    others = [i for i in range(x.ndim) if i not in axes]
+    rows = x.transpose([*others, *axes]).reshape([*(x.shape[i] for i in others), prod(x.shape[i] for i in axes)])
     places = np.argsort(rows, -1, kind="stable")[..., (rows.shape[-1] - 1) // 2]
     values = np.take_along_axis(rows, places[..., None], -1)[..., 0]
     shape = node.outputs[0].shape
@@ -132,10 +128,10 @@ def _by_attribute(node: Node) -> OutputTypes:
 
 def _median_back(node: Node, g: _Array, places: _Array) -> _Array:
     shape, axes = tuple(node.attribute("shape", [])), node.attribute("axes", [])
-    kept = [i for i in range(len(shape)) if i not in axes]
+    others = [i for i in range(len(shape)) if i not in axes]
     rows = np.zeros((g.size, int(np.prod([shape[i] for i in axes]))), g.dtype)
     rows[np.arange(g.size), places.reshape(-1)] = g.reshape(-1)
-    order = [*kept, *axes]
+    order = [*others, *axes]
     return rows.reshape([shape[i] for i in order]).transpose([order.index(i) for i in range(len(shape))])
 
 

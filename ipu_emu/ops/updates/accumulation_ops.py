@@ -7,11 +7,8 @@ from functools import partial
 import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, call_chain, per_element
 from ipu_emu.ops.core.kernel_helpers import copies_in_place
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = ["OPS"]

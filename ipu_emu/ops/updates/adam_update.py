@@ -14,11 +14,8 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.codegen.functions.compiled_functions import whole_power
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, call_chain, per_element
 from ipu_emu.ops.core.kernel_helpers import copies_in_place, flat, storage
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = ["LAMB_DIRECTION", "LAMB_STEP", "OPS", "norm"]

@@ -16,11 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import FLOAT, dtype_named
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, call_chain, flops
 from ipu_emu.ops.core.kernel_helpers import copies_in_place, storage
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.updates.adam_update import norm
 
 __all__ = ["OPS"]

@@ -5,10 +5,10 @@ Source: PopART 3.4, ``willow/src/optimizer.cpp``. Scalars are 0-d tensors, so th
 
 from __future__ import annotations
 
-from ipu_emu.ops.core.cost import per_element
+from typing import Any
+
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, always, per_element
 from ipu_emu.ops.core.kernel_helpers import flat, in_float32
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.row_kernels import RowKernel
 from ipu_emu.ops.core.shape_rules import same
 
@@ -53,37 +53,12 @@ def _two(node: Node) -> OutputTypes:
     return [(tensor.dtype, tensor.shape) for tensor in (node.input(0), node.input(1))]
 
 
+_IN_PLACE: dict[str, Any] = {"elementwise": True, "takes_half": always}
+
 OPS = [
     # (w, g, scaledLearningRate, weightDecayScaleFactor)
-    OpDef(
-        "SgdPlain",
-        (4, 4),
-        same,
-        in_float32(_plain),
-        per_element(3),
-        updates=(0,),
-        elementwise=True,
-        takes_half=always,
-    ),
+    OpDef("SgdPlain", (4, 4), same, in_float32(_plain), per_element(3), updates=(0,), **_IN_PLACE),
     # (w, velocity, g, rate, momentum, gradient factor, decay, nesterov)
-    OpDef(
-        "SgdSeparate",
-        (8, 8),
-        _two,
-        in_float32(_separate),
-        per_element(7),
-        updates=(0, 1),
-        elementwise=True,
-        takes_half=always,
-    ),
-    OpDef(
-        "SgdCombined",
-        (8, 8),
-        _two,
-        in_float32(_combined),
-        per_element(8),
-        updates=(0, 1),
-        elementwise=True,
-        takes_half=always,
-    ),
+    OpDef("SgdSeparate", (8, 8), _two, in_float32(_separate), per_element(7), updates=(0, 1), **_IN_PLACE),
+    OpDef("SgdCombined", (8, 8), _two, in_float32(_combined), per_element(8), updates=(0, 1), **_IN_PLACE),
 ]

@@ -19,8 +19,7 @@ from ipu_emu.onnx.properties import REPLICATION, grouped_variables
 from ipu_emu.onnx.read import read
 from ipu_emu.onnx.write import to_model, write_model
 from ipu_emu.ops import append, append_unchecked
-from ipu_emu.popart.builder.annotations import Annotations
-from ipu_emu.popart.builder.node_annotations import EXCLUDED_PATTERNS, NodeAnnotations
+from ipu_emu.popart.builder.node_annotations import EXCLUDED_PATTERNS, Annotations, NodeAnnotations
 from ipu_emu.popart.builder.node_attributes import NodeAttributes
 from ipu_emu.popart.builder.opsets import OPSETS, AiGraphcore, AiGraphcoreOpset1, AiOnnx, AiOnnxMlOpset1, plain
 from ipu_emu.popart.builder.subgraphs import completed

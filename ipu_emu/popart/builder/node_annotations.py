@@ -5,8 +5,8 @@ A node is named by all of its outputs; a context annotates every node that is ad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from numbers import Integral
 from typing import Any
 
@@ -15,13 +15,46 @@ import numpy as np
 from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, OUTPUT_LOCATION, PIPELINE_STAGE, RECOMPUTE
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.graph import Graph
-from ipu_emu.popart.builder.annotations import SCHEDULE_PRIORITY, Annotations
-from ipu_emu.popart.builder.node_attributes import NodeAttributes
+from ipu_emu.popart.builder.node_attributes import NodeAttributes, attribute_value
 from ipu_emu.popart.types.enums import RecomputeType
 from ipu_emu.session.options.option_enums import CommGroupType
 from ipu_emu.session.options.tensor_location import TensorLocation
 
-__all__ = ["EXCLUDED_PATTERNS", "NodeAnnotations"]
+__all__ = ["EXCLUDED_PATTERNS", "Annotations", "NodeAnnotations"]
+
+
+_SCHEDULE_PRIORITY = "__schedule_priority"
+
+
+class Annotations:
+    """The current attributes and scopes; leaving a context restores the previous ones."""
+
+    def __init__(self) -> None:
+        self.current: dict[str, Any] = {}
+        self.scopes: list[str] = []
+
+    @contextmanager
+    def attribute(self, name: str, value: Any) -> Iterator[None]:
+        before = dict(self.current)
+        self.current[name] = attribute_value(value)
+        try:
+            yield
+        finally:
+            self.current = before
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        self.scopes.append(name)
+        try:
+            yield
+        finally:
+            self.scopes.pop()
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of an id: the names of the open name scopes."""
+        return "".join(f"{scope}/" for scope in self.scopes)
+
 
 _COMM_GROUP = "__collectiveCommGroup"
 #: The attribute of a node that lists the patterns excluded for it.
@@ -73,7 +106,7 @@ class NodeAnnotations:
 
     def schedulePriority(self, priority: float) -> _Context:
         """Set the scheduling priority of the nodes added in the block; no effect here."""
-        return self._annotations.attribute(SCHEDULE_PRIORITY, float(priority))
+        return self._annotations.attribute(_SCHEDULE_PRIORITY, float(priority))
 
     def excludePatterns(self, *args: Any) -> _Context | None:
         """``excludePatterns(ids, names)`` or ``with builder.excludePatterns(names):``."""

@@ -20,20 +20,9 @@ from ipu_emu.popart.types.enums import DataType, ScatterReduction
 from ipu_emu.session.options.tensor_location import CommGroup
 
 __all__ = [
-    "OPSETS",
-    "AiGraphcore",
-    "AiGraphcoreOpset1",
-    "AiOnnx",
-    "AiOnnxMl",
-    "AiOnnxMlOpset1",
-    "AiOnnxOpset6",
-    "AiOnnxOpset7",
-    "AiOnnxOpset8",
-    "AiOnnxOpset9",
-    "AiOnnxOpset10",
-    "AiOnnxOpset11",
-    "plain",
-]
+    "OPSETS", "AiGraphcore", "AiGraphcoreOpset1", "AiOnnx", "AiOnnxMl", "AiOnnxMlOpset1", "AiOnnxOpset6",
+    "AiOnnxOpset7", "AiOnnxOpset8", "AiOnnxOpset9", "AiOnnxOpset10", "AiOnnxOpset11", "plain",
+]  # fmt: skip
 
 
 #: Parameters whose attribute has another name.

@@ -47,27 +47,11 @@ _REAL = frozenset({"clip", "height_scale", "lambda", "scale", "scales", "seed", 
 #: List attributes whose type cannot be derived from a default.
 _LISTS = frozenset({"axes"})
 #: Attributes that are lists of integers, except for multi-convolutions, which have a list of such lists.
-_INTEGERS = frozenset(
-    {
-        "axes",
-        "dilations",
-        "dimensions",
-        "ends",
-        "kernel_shape",
-        "output_padding",
-        "output_shape",
-        "pads",
-        "perm",
-        "scan_input_axes",
-        "scan_input_directions",
-        "scan_output_axes",
-        "scan_output_directions",
-        "sizes",
-        "split",
-        "starts",
-        "strides",
-    }
-)
+_INTEGERS = frozenset({
+    "axes", "dilations", "dimensions", "ends", "kernel_shape", "output_padding", "output_shape", "pads", "perm",
+    "scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions", "sizes", "split",
+    "starts", "strides",
+})  # fmt: skip
 #: Integer attributes whose type cannot be derived from a default.
 _WHOLE = frozenset(
     {"axis", "axis_size", "blocksize", "group_size", "num_groups", "num_outputs", "num_scan_inputs", "k"}

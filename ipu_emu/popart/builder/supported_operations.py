@@ -27,25 +27,10 @@ __all__ = [
 _ONNX = "ai.onnx"
 #: Ops that only the transforms add.
 _INTERNAL = (
-    "Accumulate",
-    "AccumulatorZero",
-    "AdamUpdater",
-    "AdamVarUpdate",
-    "ConvFlipWeights",
-    "ConvWeightsGrad",
-    "HostLoad",
-    "HostStore",
-    "IpuCopy",
-    "L1Grad",
-    "NllGrad",
-    "ReluGrad",
-    "Restore",
-    "SGD0VarUpdate",
-    "SGD1AcclUpdate",
-    "SGD1VarUpdate",
-    "SoftmaxGrad",
-    "Stash",
-)
+    "Accumulate", "AccumulatorZero", "AdamUpdater", "AdamVarUpdate", "ConvFlipWeights", "ConvWeightsGrad", "HostLoad",
+    "HostStore", "IpuCopy", "L1Grad", "NllGrad", "ReluGrad", "Restore", "SGD0VarUpdate", "SGD1AcclUpdate",
+    "SGD1VarUpdate", "SoftmaxGrad", "Stash",
+)  # fmt: skip
 #: ONNX's names of element types.
 _TYPES = {
     "tensor(float)": DataType.FLOAT,

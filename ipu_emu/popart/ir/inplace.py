@@ -14,45 +14,12 @@ __all__ = ["work_in_place"]
 _VIEWS = frozenset(
     {"Concat", "Expand", "Flatten", "Identity", "Reshape", "Reverse", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
-_UNARY = frozenset(
-    [
-        "Asin",
-        "Atan",
-        "Ceil",
-        "Clip",
-        "CumSum",
-        "Detach",
-        "Elu",
-        "Erf",
-        "Exp",
-        "Expm1",
-        "Floor",
-        "Gelu",
-        "GeluErf",
-        "HardSigmoid",
-        "HardSwish",
-        "LeakyRelu",
-        "Log",
-        "Log1p",
-        "LogSoftmax",
-        "NearbyInt",
-        "Round",
-        "Relu",
-        "Scale",
-        "Selu",
-        "Shrink",
-        "Sigmoid",
-        "Sign",
-        "Sinh",
-        "Softmax",
-        "Softplus",
-        "Softsign",
-        "Sqrt",
-        "Swish",
-        "Tanh",
-        "ThresholdedRelu",
-    ]
-)
+_UNARY = frozenset({
+    "Asin", "Atan", "Ceil", "Clip", "CumSum", "Detach", "Elu", "Erf", "Exp", "Expm1", "Floor", "Gelu", "GeluErf",
+    "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Log1p", "LogSoftmax", "NearbyInt", "Round", "Relu", "Scale",
+    "Selu", "Shrink", "Sigmoid", "Sign", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt", "Swish", "Tanh",
+    "ThresholdedRelu",
+})  # fmt: skip
 _BINARY = frozenset({"Add", "Mul", "Pow", "Atan2"})
 #: Ops that may overwrite their first input only.
 _LEFT = frozenset({"AddBias", "DynamicAdd", "DynamicUpdate", "DynamicZero", "ScaledAdd", "Accumulate"})

@@ -15,35 +15,12 @@ from ipu_emu.popart.ir.ir_graph import IrGraph, IrOp
 
 __all__ = ["outlined"]
 
-_HIGH = frozenset(
-    [
-        "BatchNormGrad",
-        "BatchNormalization",
-        "Conv",
-        "ConvWeightsGrad",
-        "ConvTranspose",
-        "GRU",
-        "GRUGrad",
-        "GroupNormalization",
-        "GroupNormalizationGrad",
-        "InstanceNormalization",
-        "LSTM",
-        "LSTMGrad",
-        "MatMul",
-        "MaxPool",
-        "MaxPoolGrad",
-        "AveragePool",
-        "AveragePoolGrad",
-        "MultiConv",
-        "RNN",
-        "RNNGrad",
-        "Softmax",
-        "Gather",
-        "GatherGrad",
-        "NllGrad",
-        "TopK",
-    ]
-)
+_HIGH = frozenset({
+    "BatchNormGrad", "BatchNormalization", "Conv", "ConvWeightsGrad", "ConvTranspose", "GRU", "GRUGrad",
+    "GroupNormalization", "GroupNormalizationGrad", "InstanceNormalization", "LSTM", "LSTMGrad", "MatMul", "MaxPool",
+    "MaxPoolGrad", "AveragePool", "AveragePoolGrad", "MultiConv", "RNN", "RNNGrad", "Softmax", "Gather", "GatherGrad",
+    "NllGrad", "TopK",
+})  # fmt: skip
 _HIGH_VALUE, _LOW_VALUE = 1000.0, 0.1
 #: Larger graphs are not outlined, because the search takes quadratic time.
 _MOST = 600

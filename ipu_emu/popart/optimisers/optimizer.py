@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, UpdateRule
@@ -14,15 +15,9 @@ from ipu_emu.popart.types.enums import DataType
 from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = [
-    "ClipNormSettings",
-    "Optimizer",
-    "OptimizerValue",
-    "OptimizerValueMap",
-    "Value",
-    "check_replacement",
-    "clips_of",
-    "state_type",
-]
+    "ClipNormSettings", "Optimizer", "OptimizerValue", "OptimizerValueMap", "Parameter", "Value", "check_replacement",
+    "clips_of", "state_type",
+]  # fmt: skip
 
 #: A number, (number, whether it is constant), or an OptimizerValue.
 Value = Any
@@ -112,19 +107,38 @@ class ClipNormSettings:
         return f"ClipNormSettings.clipWeights({self.weightIds}, {self.maxNorm:g})"
 
 
-class Optimizer:
-    """Base of optimisers, driven by tables of keys.
+@dataclass(frozen=True)
+class Parameter:
+    """A value of an optimiser: its key in ``insertSpecific``, its default, and the name of its values in messages.
 
-    ``keys`` are those of the constructor with their defaults; ``fields`` maps the keys of ``insertSpecific`` to the
-    fields of the rule's values; ``replaced`` maps the name of a value in messages to its field, ``not_negative`` does
-    so for values that must not be negative.
+    A value with a name in the singular, ``not_negative``, must not be negative.
+    """
+
+    key: str
+    default: float
+    plural: str
+    not_negative: str = ""
+
+    @property
+    def field(self) -> str:
+        """The field of the rule's values: learning_rate of learningRate."""
+        return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", self.key)
+
+    @property
+    def constructor_key(self) -> str:
+        """The key of the default of all weights."""
+        return self.key if self.key == "nesterov" else f"default{self.key[0].upper()}{self.key[1:]}"
+
+
+class Optimizer:
+    """Base of optimisers, driven by a table of parameters, which become the ``values_type`` of the rule.
+
+    ``keys`` are those of the constructor, in the order of messages.
     """
 
     name: ClassVar[str]
-    keys: ClassVar[Mapping[str, float]]
-    fields: ClassVar[Mapping[str, str]]
-    replaced: ClassVar[Mapping[str, str]]
-    not_negative: ClassVar[Mapping[str, str]]
+    parameters: ClassVar[tuple[Parameter, ...]]
+    keys: ClassVar[str]
     values_type: ClassVar[type[Any]]
     plan: Any
 
@@ -138,14 +152,13 @@ class Optimizer:
 
     def insertSpecific(self, weightId: str, values: Mapping[str, Value]) -> None:
         """Set values for one weight; keys that are not given take the current defaults."""
+        fields = {parameter.key: parameter.field for parameter in self.parameters}
         for key in values:
-            if key not in self.fields:
-                keys = ", ".join(self.fields)
+            if key not in fields:
                 raise EmulatorError(
-                    f"Invalid key {key} in {self.name}::insertSpecific. Permitted keys are ( {keys} )"
+                    f"Invalid key {key} in {self.name}::insertSpecific. Permitted keys are ( {', '.join(fields)} )"
                 )
-        given = {self.fields[key]: hyper(value) for key, value in values.items()}
-        specific = replace(self.plan.default, **given)
+        specific = replace(self.plan.default, **{fields[key]: hyper(value) for key, value in values.items()})
         self.check(specific)
         self.plan = replace(self.plan, specific={**self.plan.specific, weightId: specific})
 
@@ -183,15 +196,17 @@ class Optimizer:
     @classmethod
     def read(cls, values: Mapping[str, Value]) -> tuple[Any, HyperParameter]:
         """(default values, loss scaling) of the constructor's dictionary, checked."""
+        keys = cls.keys.split()
         for key in values:
-            if key not in cls.keys:
-                allowed = f"the allowed keys are ( {', '.join(cls.keys)} ){did_you_mean(key, cls.keys)}"
+            if key not in keys:
+                allowed = f"the allowed keys are ( {', '.join(keys)} ){did_you_mean(key, keys)}"
                 raise EmulatorError(f"Invalid {cls.name} key, {key}, {allowed}")
-        filled = {key: hyper(values.get(key, (default, True))) for key, default in cls.keys.items()}
-        if filled["lossScaling"].value == 0:
+        loss_scaling = hyper(values.get("lossScaling", 1.0))
+        if loss_scaling.value == 0:
             raise EmulatorError("Loss scaling cannot be 0")
-        loss_scaling = filled.pop("lossScaling")
-        default = cls.values_type(**{cls.fields[_specific(key)]: value for key, value in filled.items()})
+        default = cls.values_type(
+            **{one.field: hyper(values.get(one.constructor_key, one.default)) for one in cls.parameters}
+        )
         cls.check(default)
         return default, loss_scaling
 
@@ -205,21 +220,16 @@ class Optimizer:
             )
         if rate.constant and rate.value == 0:
             raise EmulatorError(f"Constant, zero learning rate in {cls.name}, bailing as this might be a user error.")
-        for name, field in cls.not_negative.items():
-            value = getattr(values, field).value
-            if value < 0:
+        for parameter in cls.parameters:
+            value = getattr(values, parameter.field).value
+            if parameter.not_negative and value < 0:
                 raise EmulatorError(
-                    f"Negative {name} ({value:g}) in {cls.name}, bailing as this might be a user error"
+                    f"Negative {parameter.not_negative} ({value:g}) in {cls.name}, bailing as this might be a user "
+                    "error"
                 )
         eps = getattr(values, "eps", None)
         if eps is not None and eps.value <= 0:
             raise EmulatorError(f"Non-positive eps ({eps.value:g}) in {cls.name} is not supported")
-
-
-def _specific(key: str) -> str:
-    """defaultLearningRate -> learningRate"""
-    short = key.removeprefix("default")
-    return short[0].lower() + short[1:]
 
 
 def hyper(value: Value) -> HyperParameter:
@@ -269,12 +279,13 @@ def check_replacement(old: Optimizer, new: Optimizer) -> None:
     other = old.plan.specific.keys() ^ new.plan.specific.keys()
     if other:
         raise EmulatorError(
-            f"Problem with {next(iter(old.replaced))}. Weights have specific values in one of the optimizers "
+            f"Problem with {old.parameters[0].plural}. Weights have specific values in one of the optimizers "
             f"only: {', '.join(sorted(other))}"
         )
-    for name, field in old.replaced.items():
+    for parameter in old.parameters:
         for weight in {*old.plan.specific, *new.plan.specific, ""}:
-            _same_kind(name, getattr(old.plan.values(weight), field), getattr(new.plan.values(weight), field))
+            old_value, new_value = (getattr(one.plan.values(weight), parameter.field) for one in (old, new))
+            _same_kind(parameter.plural, old_value, new_value)
 
 
 def _different(old: str, new: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from ipu_emu.compiler.memory.memory_remedies import RemedyKind
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
 from ipu_emu.compiler.pipeline import CompileState, start
 from ipu_emu.compiler.placement.autoshard import TooFewOpsError
+from ipu_emu.compiler.placement.placement_rules import check_ipus_exist
 from ipu_emu.errors import EmulatorError, OpenShapeError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.body_inputs import Kind
@@ -22,24 +23,23 @@ from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.onnx.files import Source
 from ipu_emu.onnx.read import OnnxModel, read
 from ipu_emu.popart.builder.graph_transformer import GraphTransformer
-from ipu_emu.popart.devices.device_manager import DeviceInfo
-from ipu_emu.popart.devices.device_rules import check_device, check_distributed, check_io_tiles
+from ipu_emu.popart.devices.device_manager import DeviceInfo, printed
 from ipu_emu.popart.ir.serialised_ir import IrView
 from ipu_emu.popart.logger import getLogger
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import InputShapeInfo
 from ipu_emu.popart.options.option_rules import check_combination
 from ipu_emu.popart.session.popart_limits import check_arithmetic, check_limits, check_step
+from ipu_emu.popart.types.enums import DeviceType
 from ipu_emu.program.executable import Executable
-from ipu_emu.session.compiled_program import CompiledProgram, compile_program, key_of, lower, step_graph
+from ipu_emu.session.compiled_program import CompiledProgram, Target, compile_program, key_of, lower, step_graph
 from ipu_emu.session.memory_advice import MemoryAdvice, MemoryRequest
 from ipu_emu.session.options.compile_options import cache_folder, compile_options, with_streams
 from ipu_emu.session.options.option_enums import TileSet, VirtualGraphMode
 from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.session_options import SessionOptions
-from ipu_emu.session.target import Target
 
-__all__ = ["Compilation"]
+__all__ = ["Compilation", "check_sync"]
 
 
 #: Changes that may save memory, as options of a session.
@@ -75,7 +75,7 @@ class Compilation:
     ) -> None:
         self.options, self.flow, self.device = options, flow, device
         options.check(training=training is not None)
-        check_distributed(device, options)
+        _check_distributed(device, options)
         known = {} if shapes is None else {id: info.described for id, info in shapes.infos.items()}
         self.source = _read(model, options, known)
         self.model = self.source.graph
@@ -134,8 +134,8 @@ class Compilation:
         """Compile, or use the executable that was ``loaded``; raise EmulatorError if it does not fit the device."""
         self.options.check_counts()
         check_arithmetic(self.model)
-        check_device(self.device, self.options, self.model, self.target.ipus)
-        check_io_tiles(self.device, self.options, self._on_io_tiles())
+        _check_device(self.device, self.options, self.model, self.target.ipus)
+        _check_io_tiles(self.device, self.options, self._on_io_tiles())
         words = _WORDS | {RemedyKind.MORE_IPUS: f"virtualGraphMode = VirtualGraphMode.Auto with {_more_ipus()}"}
         warn = getLogger("session").warn
         return compile_program(
@@ -229,3 +229,55 @@ def _read(model: Source, options: SessionOptions, known: Mapping[str, Kind]) -> 
             f"[{' '.join(map(str, sizes))}], which uses an unknown value "
             f"'{next(size for size in sizes if isinstance(size, str))}'."
         ) from None
+
+
+#: The fewest I/O tiles that reach all of the host exchange.
+_LEAST_IO_TILES = 32
+_HARDWARE = (DeviceType.Ipu, DeviceType.OfflineIpu)
+
+
+def _check_distributed(device: DeviceInfo, options: SessionOptions) -> None:
+    """Raise EmulatorError for replicas in several instances on a device that cannot be distributed."""
+    if options.enableDistributedReplicatedGraphs and device.type not in _HARDWARE:
+        raise EmulatorError(
+            "Only IPU Hardware devices supported with distributed replicated graphs. Unsupported device type "
+            f"{printed(device.type)}"
+        )
+
+
+def _check_device(device: DeviceInfo, options: SessionOptions, model: Graph, ipus_per_replica: int) -> None:
+    """Raise EmulatorError if the replicas and virtual graphs do not fit the IPUs."""
+    ipus, replicas = device.numIpus, options.localReplicas()
+    if device.type is DeviceType.Cpu:
+        return
+    if ipus % replicas:
+        raise EmulatorError("For replicated graphs, the number of IPUs must be divisible by the replication factor.")
+    if options.usesVirtualGraphs():
+        check_ipus_exist(model, ipus_per_replica)
+    elif ipus > 1 and ipus != replicas:
+        raise EmulatorError(
+            f"If virtual graphs are disabled, the replicated graph count ({replicas}) needs to be equal to the "
+            f"number of IPUs ({ipus})"
+        )
+
+
+def _check_io_tiles(device: DeviceInfo, options: SessionOptions, tensors: Sequence[str]) -> None:
+    """Raise EmulatorError if ``numIOTiles`` is invalid, or zero although ``tensors`` need I/O tiles."""
+    count, tiles = options.numIOTiles, device.tilesPerIPU
+    allowed = f"an even number from {_LEAST_IO_TILES} to {tiles - 2}"
+    if count and (count % 2 or not _LEAST_IO_TILES <= count < tiles):
+        raise EmulatorError(f"numIOTiles is {count}, and an IPU of this device has {tiles} tiles; use {allowed}")
+    if tensors and not count:
+        raise EmulatorError(
+            f"Tensor '{tensors[0]}' should be exchanged by I/O tiles (TileSet.IO), but numIOTiles is 0; set it to "
+            f"{allowed}"
+        )
+
+
+def check_sync(device: DeviceInfo, executable: Executable) -> None:
+    """Raise EmulatorError for an executable that was compiled for another sync pattern."""
+    if executable.sync != device.syncPattern.name:
+        raise EmulatorError(
+            f"The executable was compiled for the sync pattern {executable.sync}, but the device has "
+            f"{device.syncPattern.name}; acquire the device with SyncPattern.{executable.sync}, or compile again"
+        )

@@ -88,41 +88,11 @@ def check_replaced(model: Graph, step: Graph, patterns: Patterns) -> None:
             )
 
 
-_ARITHMETIC = frozenset(
-    [
-        "Abs",
-        "Add",
-        "AveragePool",
-        "Ceil",
-        "Conv",
-        "Div",
-        "Equal",
-        "Exp",
-        "Floor",
-        "Gemm",
-        "Greater",
-        "Less",
-        "MatMul",
-        "Max",
-        "Mean",
-        "Min",
-        "Mod",
-        "Mul",
-        "Neg",
-        "Pow",
-        "Relu",
-        "Sign",
-        "Sqrt",
-        "Sub",
-        "Sum",
-        "ReduceMax",
-        "ReduceMean",
-        "ReduceMin",
-        "ReduceProd",
-        "ReduceSum",
-        "ReduceSumSquare",
-    ]
-)
+_ARITHMETIC = frozenset({
+    "Abs", "Add", "AveragePool", "Ceil", "Conv", "Div", "Equal", "Exp", "Floor", "Gemm", "Greater", "Less", "MatMul",
+    "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Pow", "Relu", "Sign", "Sqrt", "Sub", "Sum", "ReduceMax", "ReduceMean",
+    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+})  # fmt: skip
 
 
 def _nodes(graph: Graph) -> Iterator[tuple[Graph, Op]]:

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import popdist_py
-from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, with_variables
-from ipu_emu.compiler.cache.executable_file import to_bytes
+from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, to_bytes, with_variables
 from ipu_emu.compiler.memory.out_of_memory import streaming_memory_of
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.rewriting.reserved_prefixes import STASHED
@@ -28,12 +27,11 @@ from ipu_emu.hostio.weights_digest import report_digest
 from ipu_emu.onnx.files import Source
 from ipu_emu.onnx.read import initializers
 from ipu_emu.popart.devices.device_manager import DeviceInfo, printed
-from ipu_emu.popart.devices.device_rules import check_sync
 from ipu_emu.popart.ir.serialised_ir import serialised
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import InputShapeInfo
 from ipu_emu.popart.options.option_rules import check_cycle_counter
-from ipu_emu.popart.session.compilation import Compilation
+from ipu_emu.popart.session.compilation import Compilation, check_sync
 from ipu_emu.popart.session.external_variables import ExternalVariables
 from ipu_emu.popart.session.popart_limits import check_replaced
 from ipu_emu.popart.session.random_state import RandomState
@@ -383,7 +381,7 @@ class Session:
         """Type and shape of a tensor of the transformed model."""
         if not self.hasInfo(id):
             raise EmulatorError(f"TensorInfo for `{id}' not set")
-        return TensorInfo.of(self._compilation.graph.tensor(id).whole)
+        return TensorInfo.of(self._compilation.graph.tensor(id).unsharded)
 
     def hasInfo(self, id: str) -> bool:
         """Whether the transformed model has this tensor."""

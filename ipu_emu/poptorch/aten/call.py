@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import wraps
 from typing import Any
@@ -19,7 +19,8 @@ from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 
-__all__ = ["Call", "Rule", "cast", "finite", "in_float", "raised", "root"]
+__all__ = ["Call", "Rule", "cast", "check_arguments", "finite", "in_float", "raised", "root", "tensors_in"]
+
 
 Rule = Callable[["Call"], Any]
 
@@ -59,6 +60,15 @@ def finite(x: Value) -> Value:
     return x.op("IsInf").op("Where", x.like(0), x)
 
 
+def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among ``values``, and in lists among them."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
+
+
 class ReadArguments(Mapping[str, Any]):
     """Arguments by name, which remembers the names that a rule has read."""
 
@@ -90,7 +100,10 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 class Call:
-    """An ATen op: ``outputs`` are its results on the host, ``values`` the graph's values of its tensor arguments."""
+    """An ATen op: ``outputs`` are its results on the host, ``values`` the graph's values of its tensor arguments.
+
+    ``types`` returns the element type of the value that a tensor of PyTorch has.
+    """
 
     def __init__(
         self,
@@ -99,9 +112,11 @@ class Call:
         values: Mapping[int, Value],
         writer: GraphWriter,
         write: Callable[[torch.Tensor, Value], None],
+        types: Callable[[torch.dtype], DType] = device_dtype,
     ) -> None:
         self.name, self.arguments, self.writer, self.write = name, ReadArguments(arguments), writer, write
-        self._values, self._is_wide = values, False
+        self.types = types
+        self._values = values
         self.outputs: list[torch.Tensor] = []
 
     def __getitem__(self, name: str) -> Any:
@@ -114,19 +129,17 @@ class Call:
 
     def replacing(self, tensor: torch.Tensor, value: Value) -> Call:
         """Return this call with another value of an argument."""
-        other = Call(self.name, self.arguments, dict(self._values) | {id(tensor): value}, self.writer, self.write)
+        values = dict(self._values) | {id(tensor): value}
+        other = Call(self.name, self.arguments, values, self.writer, self.write, self.types)
         other.outputs = self.outputs
         return other
 
     def in_float(self) -> Call:
         """Return this call with FLOAT values in place of those of FLOAT16."""
         other = copy(self)
-        other._is_wide = True
-        other._values = {id: cast(value, other._type(value.tensor.dtype)) for id, value in self._values.items()}
+        other.types = lambda dtype: FLOAT if self.types(dtype) is FLOAT16 else self.types(dtype)
+        other._values = {i: cast(v, FLOAT) if v.tensor.dtype is FLOAT16 else v for i, v in self._values.items()}
         return other
-
-    def _type(self, dtype: DType) -> DType:
-        return FLOAT if self._is_wide and dtype is FLOAT16 else dtype
 
     # Values
 
@@ -167,12 +180,16 @@ class Call:
 
     @property
     def dtype(self) -> DType:
-        """The device's element type of the first result."""
-        return self._type(device_dtype(self.out.dtype))
+        """The element type of the first result."""
+        return self.type_of(self.out)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.out.shape)
+
+    def type_of(self, tensor: torch.Tensor) -> DType:
+        """The element type of the value of a tensor."""
+        return self.types(tensor.dtype)
 
     def constant(self, array: Any, kind: Any = None) -> Value:
         """Return a constant of the graph."""
@@ -193,7 +210,7 @@ class Call:
     def common(self, *names: str) -> list[Value]:
         """Arguments cast to the type that PyTorch promotes them to."""
         given = [self.arguments[name] for name in names]
-        dtype = self._type(device_dtype(_result_type(given[0], given[-1])))
+        dtype = self.types(_result_type(given[0], given[-1]))
         return [self.as_type(one, dtype) for one in given]
 
     def as_type(self, given: Any, dtype: DType) -> Value:
@@ -201,6 +218,13 @@ class Call:
         if isinstance(given, torch.Tensor):
             return cast(self.of(given), dtype)
         return self.writer.constant(narrowed(np.asarray(given), dtype.numpy))
+
+    def conformed(self, value: Value, result: torch.Tensor) -> Value:
+        """``value`` with the type and shape that the host's result has."""
+        value, shape = cast(value, self.type_of(result)), tuple(result.shape)
+        if value.tensor.shape == shape:
+            return value
+        return value.shaped(shape) if value.tensor.nelms == result.numel() else value.spread_to(shape)
 
     def axis(self, name: str = "dim", default: int = 0, rank: int | None = None) -> int:
         """An axis counted from the front."""
@@ -238,3 +262,47 @@ def _result_type(a: Any, b: Any) -> torch.dtype:
 
 def _plain(one: Any) -> bool:
     return not isinstance(one, torch.Tensor)
+
+
+#: Arguments whose whole effect is the shape, the type or the place of the result on the host, which a value gets.
+_IN_RESULT = frozenset(
+    (
+        *("size", "dtype", "keepdim", "output_size", "half_to_float", "out_int32", "implicit", "split_size"),
+        *("split_sizes", "chunks", "memory_format", "layout", "device", "pin_memory", "non_blocking", "copy"),
+    )
+)
+
+_SHAPE_OF = ("self",)
+
+#: The same for arguments of some ops, and arguments that select between equal results.
+_WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("full_like", "ones_like", "zeros_like", "rand_like", "randn_like"), _SHAPE_OF),
+    **dict.fromkeys(("randint_like", "new_full", "new_ones", "new_zeros"), _SHAPE_OF),
+    **dict.fromkeys(("squeeze", "unsqueeze"), ("dim",)),
+    "_cdist_forward": ("compute_mode",),
+    "_embedding_bag": ("sparse",),
+    "_index_put_impl": ("unsafe",),
+    "_reshape_alias": ("stride",),
+    "argsort": ("stable",),
+    "as_strided": ("stride", "storage_offset"),
+    "embedding": ("sparse",),
+    "flatten": ("start_dim", "end_dim"),
+    "gather": ("sparse_grad",),
+    "native_group_norm": ("N", "C", "HxW"),
+    "rrelu_with_noise": ("noise",),
+    "reshape": ("shape",),
+    "sort": ("stable",),
+    "topk": ("sorted",),
+}
+
+
+def check_arguments(call: Call, func: Any) -> None:
+    """Raise poptorch.Error for an argument of ``func`` off its default that has an effect and was not read."""
+    defaults = {one.name: one.default_value for one in func._schema.arguments if one.has_default_value()}
+    allowed = _IN_RESULT.union(_WITHOUT_EFFECT.get(call.name, ()))
+    left = [name for name in call.arguments.unread(defaults) if name not in allowed]
+    if "generator" in left:
+        raise call.refuse("it draws from a generator of the host, and devices have their own; leave generator out")
+    if left:
+        values = ", ".join(f"{name}={call.arguments[name]}" for name in left)
+        raise call.refuse(f"{values} has no equivalent on IPUs; leave {'it' if len(left) == 1 else 'them'} out")

@@ -12,7 +12,6 @@ import torch
 from ipu_emu.graph.dtype import BOOL, INT32
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast, in_float
-from ipu_emu.poptorch.dtypes import device_dtype
 
 __all__ = ["RULES"]
 
@@ -290,12 +289,12 @@ def _to(call: Call) -> Value:
 
 
 def _copy(call: Call) -> Value:
-    source = cast(call.of(call["src"]), device_dtype(call.first.dtype))
+    source = cast(call.of(call["src"]), call.type_of(call.first))
     return source.spread_to(tuple(call.first.shape))
 
 
 def _filled(call: Call) -> Value:
-    return call.as_type(call["value"], device_dtype(call.first.dtype)).spread_to(tuple(call.first.shape))
+    return call.as_type(call["value"], call.type_of(call.first)).spread_to(tuple(call.first.shape))
 
 
 def _constantly(number: float | None) -> Rule:
@@ -310,7 +309,7 @@ def _constantly(number: float | None) -> Rule:
 
 def _zero(call: Call) -> Value:
     tensor: torch.Tensor = call.first
-    return call.constant(np.zeros((), device_dtype(tensor.dtype).numpy)).spread_to(tuple(tensor.shape))
+    return call.constant(np.zeros((), call.type_of(tensor).numpy)).spread_to(tuple(tensor.shape))
 
 
 def _same(call: Call) -> Any:

@@ -10,7 +10,6 @@ import numpy as np
 from ipu_emu.graph.dtype import FLOAT, INT32
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast
-from ipu_emu.poptorch.dtypes import device_dtype
 
 __all__ = ["RANDOM", "RULES"]
 
@@ -38,7 +37,7 @@ def _randint(call: Call) -> Value:
 
 
 def _like(call: Call) -> Any:
-    return device_dtype(call.first.dtype)
+    return call.type_of(call.first)
 
 
 def _uniform_in(call: Call) -> Value:

@@ -25,11 +25,10 @@ from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
 from ipu_emu.poptorch.tracing.trace import ModuleTrace
 from ipu_emu.program.anchors import Anchor, Return
-from ipu_emu.session.compiled_program import CompiledProgram, compile_program, step_graph
+from ipu_emu.session.compiled_program import CompiledProgram, Target, compile_program, step_graph
 from ipu_emu.session.memory_advice import MemoryAdvice
 from ipu_emu.session.options.compile_options import cache_folder, compile_options, loss_scaler, with_streams
 from ipu_emu.session.options.session_options import SessionOptions
-from ipu_emu.session.target import Target
 
 __all__ = ["compile_trace", "output_mode"]
 

@@ -19,7 +19,7 @@ from ipu_emu.hostio.host_weights import HostWeights
 from ipu_emu.hostio.step_runner import StepRunner
 from ipu_emu.poptorch.dtypes import as_numpy
 from ipu_emu.poptorch.errors import Error
-from ipu_emu.poptorch.executor.outputs import anchor_array
+from ipu_emu.poptorch.executor.arguments import anchor_array
 from ipu_emu.poptorch.executor.session_options import session_options
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.tracing.trace import ModuleTrace

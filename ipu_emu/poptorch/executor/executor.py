@@ -16,13 +16,12 @@ from ipu_emu.hostio.weights_digest import report_digest
 from ipu_emu.poptorch.blocks import module_repr
 from ipu_emu.poptorch.enums import ConnectionType, MeanReductionStrategy, OutputMode
 from ipu_emu.poptorch.errors import Error
-from ipu_emu.poptorch.executor.arguments import Arguments, cleaned, first_micro_batch
+from ipu_emu.poptorch.executor.arguments import Arguments, as_output, cleaned, first_micro_batch, rebuilt
 from ipu_emu.poptorch.executor.checks import check_buffers, check_inference, check_overlap, checked_options
 from ipu_emu.poptorch.executor.compiling import compile_trace, output_mode
 from ipu_emu.poptorch.executor.device_program import DeviceProgram, TrainedState
 from ipu_emu.poptorch.executor.hooks import compilation
 from ipu_emu.poptorch.executor.inspection import Inspection
-from ipu_emu.poptorch.executor.outputs import as_output, rebuilt
 from ipu_emu.poptorch.executor.paused_collection import paused_collection
 from ipu_emu.poptorch.executor.saved_program import read_program, write_program
 from ipu_emu.poptorch.executor.wrapped_modules import executor_of, unwrap, wrap
@@ -53,7 +52,6 @@ class PoplarExecutor(Inspection):
         self._updates = 0
         self._seen_updates = 0
         self._host_buffers_stale = False
-        self._scalars_stale = False
         self._anchored: dict[str, torch.Tensor] = {}
         self._compile_seconds: float | None = None
         self._warned: set[str] = set()

@@ -4,13 +4,40 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from ipu_emu.poptorch.optim.variable_attributes import VariableAttributes
+__all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "VariableAttributes"]
 
-__all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop"]
+
+class VariableAttributes:
+    """Which attributes of a group may change after the model is compiled; all others are constants of the program."""
+
+    def __init__(self, allowed: Iterable[str], variable: Iterable[str]) -> None:
+        self._allowed = list(allowed)
+        self._variable = {one for one in variable if one in self._allowed}
+
+    def isConstant(self, attr: str) -> bool:
+        """Whether the value is fixed when the model is compiled."""
+        self._check(attr)
+        return attr not in self._variable
+
+    def markAsConstant(self, attr: str) -> None:
+        """Fix the value."""
+        self._check(attr)
+        self._variable.discard(attr)
+
+    def markAsVariable(self, attr: str) -> None:
+        """Let ``setOptimizer`` change the value."""
+        self._check(attr)
+        self._variable.add(attr)
+
+    def _check(self, attr: str) -> None:
+        if attr not in self._allowed:
+            raise AssertionError(f"Unknown attribute {attr}, allowed values: {self._allowed}")
+
 
 _ACCUM = ("accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type")
 
@@ -78,6 +105,10 @@ def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def _types(*types: torch.dtype | None) -> dict[str, Any]:
+    return dict(zip(_ACCUM, types, strict=True))
+
+
 class SGD(Optimizer, torch.optim.SGD):
     """Stochastic gradient descent."""
 
@@ -102,13 +133,9 @@ class SGD(Optimizer, torch.optim.SGD):
         max_grad_norm: float | None = None,
     ) -> None:
         values = _given(
-            lr=lr,
-            momentum=momentum,
-            dampening=dampening,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
+            lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
             maximize=maximize,
-        )
+        )  # fmt: skip
         self.use_combined_accum = bool(use_combined_accum)
         if velocity_scaling is not None and not use_combined_accum:
             warnings.warn("velocity_scaling is ignored without use_combined_accum=True", stacklevel=2)
@@ -117,16 +144,8 @@ class SGD(Optimizer, torch.optim.SGD):
         for group in self.param_groups:
             group.setdefault("velocity_scaling", scaling)
         self.defaults["velocity_scaling"] = scaling
-        self._start(
-            values,
-            {
-                "loss_scaling": loss_scaling,
-                "velocity_scaling": velocity_scaling,
-                "accum_type": accum_type,
-                "velocity_accum_type": velocity_accum_type,
-                "max_grad_norm": max_grad_norm,
-            },
-        )
+        own = {"loss_scaling": loss_scaling, "velocity_scaling": velocity_scaling, "max_grad_norm": max_grad_norm}
+        self._start(values, own | {"accum_type": accum_type, "velocity_accum_type": velocity_accum_type})
 
 
 class _AdamBase(Optimizer):
@@ -163,9 +182,7 @@ class Adam(_AdamBase, torch.optim.Adam):
     ) -> None:
         values = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)
         own = {"loss_scaling": loss_scaling, "max_grad_norm": max_grad_norm}
-        own |= dict(
-            zip(_ACCUM, (accum_type, first_order_momentum_accum_type, second_order_momentum_accum_type), strict=True)
-        )
+        own |= _types(accum_type, first_order_momentum_accum_type, second_order_momentum_accum_type)
         self._begin(torch.optim.Adam, params, values, amsgrad, own)
 
 
@@ -194,9 +211,7 @@ class AdamW(_AdamBase, torch.optim.AdamW):
     ) -> None:
         values = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)
         own = {"loss_scaling": loss_scaling, "max_grad_norm": max_grad_norm}
-        own |= dict(
-            zip(_ACCUM, (accum_type, first_order_momentum_accum_type, second_order_momentum_accum_type), strict=True)
-        )
+        own |= _types(accum_type, first_order_momentum_accum_type, second_order_momentum_accum_type)
         self.bias_correction = True if bias_correction is None else bool(bias_correction)
         self._begin(torch.optim.AdamW, params, values, amsgrad, own)
 
@@ -231,9 +246,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         self.use_tf_variant = bool(use_tf_variant)
         torch.optim.RMSprop.__init__(self, params, **values)
         own = {"loss_scaling": loss_scaling}
-        own |= dict(
-            zip(_ACCUM, (accum_type, first_order_momentum_accum_type, second_order_momentum_accum_type), strict=True)
-        )
+        own |= _types(accum_type, first_order_momentum_accum_type, second_order_momentum_accum_type)
         self._start(values, own)
 
 
@@ -257,19 +270,11 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         second_order_momentum_accum_type: torch.dtype | None = None,
     ) -> None:
         values = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, max_weight_norm=max_weight_norm)
-        defaults = {
-            "lr": 1e-3,
-            "betas": (0.9, 0.999),
-            "eps": 1e-8,
-            "weight_decay": 1e-2,
-            "max_weight_norm": 65500.0,
-        } | values
+        defaults = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2, "max_weight_norm": 65500.0}
         self.bias_correction = True if bias_correction is None else bool(bias_correction)
-        torch.optim.Optimizer.__init__(self, params, defaults)
+        torch.optim.Optimizer.__init__(self, params, defaults | values)
         own = {"loss_scaling": loss_scaling}
-        own |= dict(
-            zip(_ACCUM, (accum_type, first_order_momentum_accum_type, second_order_momentum_accum_type), strict=True)
-        )
+        own |= _types(accum_type, first_order_momentum_accum_type, second_order_momentum_accum_type)
         self._start(values, own)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -23,30 +23,11 @@ __all__ = ["check_optimizer", "form_of", "maximizes", "rule_of", "unexpected_att
 _UNCHANGED = {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "eps": 1e-8}
 _ALWAYS_CONSTANT = ("betas", "alpha", "nesterov", "velocity_scaling", "max_weight_norm", "loss_scaling")
 _TYPES = (torch.optim.SGD, torch.optim.AdamW, torch.optim.Adam, torch.optim.RMSprop, LAMB)
-_EXPECTED_GROUP = frozenset(
-    [
-        "params",
-        "lr",
-        "momentum",
-        "dampening",
-        "weight_decay",
-        "nesterov",
-        "maximize",
-        "foreach",
-        "differentiable",
-        "fused",
-        "betas",
-        "eps",
-        "amsgrad",
-        "capturable",
-        "alpha",
-        "centered",
-        "velocity_scaling",
-        "max_weight_norm",
-        "decoupled_weight_decay",
-        "bias_correction",
-    ]
-)
+_EXPECTED_GROUP = frozenset({
+    "params", "lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "foreach", "differentiable",
+    "fused", "betas", "eps", "amsgrad", "capturable", "alpha", "centered", "velocity_scaling", "max_weight_norm",
+    "decoupled_weight_decay", "bias_correction",
+})  # fmt: skip
 
 
 def check_optimizer(optimizer: Any) -> None:

@@ -3,20 +3,14 @@
 from ipu_emu.poptorch.options.categories import (
     _DistributedOptions,
     _JitOptions,
+    _PopartOptions,
     _PrecisionOptions,
     _TrainingOptions,
 )
 from ipu_emu.poptorch.options.options import Options
-from ipu_emu.poptorch.options.popart_options import _PopartOptions
 from ipu_emu.poptorch.options.tensor_locations import TensorLocationSettings, _TensorLocationOptions
 
 __all__ = [
-    "Options",
-    "TensorLocationSettings",
-    "_DistributedOptions",
-    "_JitOptions",
-    "_PopartOptions",
-    "_PrecisionOptions",
-    "_TensorLocationOptions",
-    "_TrainingOptions",
-]
+    "Options", "TensorLocationSettings", "_DistributedOptions", "_JitOptions", "_PopartOptions", "_PrecisionOptions",
+    "_TensorLocationOptions", "_TrainingOptions",
+]  # fmt: skip

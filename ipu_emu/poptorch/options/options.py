@@ -17,11 +17,11 @@ from ipu_emu.poptorch.options import strategies
 from ipu_emu.poptorch.options.categories import (
     _DistributedOptions,
     _JitOptions,
+    _PopartOptions,
     _PrecisionOptions,
     _TrainingOptions,
 )
 from ipu_emu.poptorch.options.option_group import OptionGroup, checked
-from ipu_emu.poptorch.options.popart_options import _PopartOptions
 from ipu_emu.poptorch.options.strategies import PipelinedExecution, Stage, Strategy
 from ipu_emu.poptorch.options.tensor_locations import TensorLocationSettings, _TensorLocationOptions
 from popdist_py.files.bounded_read import open_given

@@ -10,15 +10,9 @@ from ipu_emu.poptorch.enums import AutoStage, Liveness
 from ipu_emu.poptorch.errors import Error
 
 __all__ = [
-    "BalancedPipeline",
-    "ParallelPhasedExecution",
-    "Phase",
-    "PipelinedExecution",
-    "SerialPhasedExecution",
-    "ShardedExecution",
-    "Stage",
-    "Strategy",
-]
+    "BalancedPipeline", "ParallelPhasedExecution", "Phase", "PipelinedExecution", "SerialPhasedExecution",
+    "ShardedExecution", "Stage", "Strategy",
+]  # fmt: skip
 
 
 class Stage:

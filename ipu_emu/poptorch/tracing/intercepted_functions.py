@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import CheckpointFunction
 
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.tracing.recorder import OpRecorder
 
-__all__ = ["LOSSES", "Functions"]
+__all__ = ["LOSSES", "Functions", "check_hooks", "functions_replaced"]
+
 
 #: The functions whose results are losses.
 LOSSES: frozenset[Any] = frozenset(
@@ -206,3 +209,52 @@ _SPECIAL: dict[Any, Any] = {
     **dict.fromkeys(_RECURRENT, Functions._recurrent),
     **dict.fromkeys(_DROPOUTS, Functions._dropout),
 }
+
+
+def check_hooks(module: torch.nn.Module) -> None:
+    """Raise poptorch.Error for hooks of gradients on parameters and modules.
+
+    The device's gradients are those of the recorded ops. A program that changes gradients by other means is refused.
+    """
+    hooked = [
+        f"the parameter {name}"
+        for name, one in module.named_parameters()
+        if one.requires_grad and (one._backward_hooks or getattr(one, "_post_accumulate_grad_hooks", None))
+    ]
+    hooked += [
+        f"the module {name or 'itself'}"
+        for name, one in module.named_modules()
+        if one._backward_hooks or one._backward_pre_hooks
+    ]
+    if hooked:
+        raise Error(
+            f"Hooks on gradients, of {', '.join(hooked)}, do not run on the device: remove them, and freeze weights "
+            "with requires_grad_(False) or clip with the optimizer's max_grad_norm"
+        )
+
+
+@contextmanager
+def functions_replaced(recorder: OpRecorder) -> Iterator[None]:
+    """Context manager in which a torch.autograd.Function with a gradient is refused.
+
+    Checkpoints of PyTorch, which only compute again, are calls of their function.
+    """
+    original = torch.autograd.Function.__dict__["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if cls is CheckpointFunction:
+            function, _, *inputs = args
+            return function(*inputs)
+        tensors = [one for one in [*args, *kwargs.values()] if isinstance(one, torch.Tensor)]
+        if any(recorder.carries(one) for one in tensors):
+            raise Error(
+                f"{cls.__name__}.apply in {recorder.where()}: the backward function of a torch.autograd.Function "
+                "does not run on the device; write forward with PyTorch's ops, and detach() what has no gradient"
+            )
+        return original.__func__(cls, *args, **kwargs)
+
+    torch.autograd.Function.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = original

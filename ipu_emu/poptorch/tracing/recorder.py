@@ -13,14 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.argument_check import check_arguments
-from ipu_emu.poptorch.aten.call import Call, cast
+from ipu_emu.poptorch.aten.call import Call, check_arguments, tensors_in
 from ipu_emu.poptorch.aten.random import RANDOM
 from ipu_emu.poptorch.aten.table import RULES
 from ipu_emu.poptorch.blocks import BlockLog
-from ipu_emu.poptorch.dtypes import device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
+from ipu_emu.poptorch.tracing.host_arithmetic import host_result
 from ipu_emu.poptorch.tracing.skipped_products import PRODUCTS, zeros_of_product
 from ipu_emu.poptorch.tracing.storages import Storages
 
@@ -74,12 +73,12 @@ class OpRecorder(TorchDispatchMode):
         name = func._schema.name.partition("::")[2]
         base = name[:-1] if name.endswith("_") and not name.endswith("__") else name
         arguments = _bound(func, args, kwargs)
-        tensors = list(_tensors(arguments.values()))
+        tensors = list(tensors_in(arguments.values()))
         mutated = [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         if base in _FACTORIES:
             return func(*args, **kwargs).zero_()  # what the memory held before must not become a constant
         if not any(self.storages.knows(one) for one in tensors) and (base not in RANDOM or not self._draws(func)):
-            return func(*args, **kwargs)
+            return host_result(func, base, args, kwargs, arguments)
         if base in _TO_HOST and (self.counts_batches or all(self.is_known(one) for one in tensors)):
             self.reads_on_host = True
             return func(*args, **kwargs)
@@ -175,7 +174,7 @@ class OpRecorder(TorchDispatchMode):
         listed = list(made) if isinstance(made, list | tuple) else [made]
         listed += [None] * (len(results) - len(listed))
         return [
-            None if value is None else _conformed(value, result)
+            None if value is None else call.conformed(value, result)
             for value, result in zip(listed, results, strict=False)
         ]
 
@@ -186,7 +185,7 @@ class OpRecorder(TorchDispatchMode):
         if self.log.current is None:
             raise Error("No active Block, all the ops must belong to a Block")
         self.writer.block = self.log.current
-        values = {id(one): self._operand(one) for one in _tensors(arguments.values())}
+        values = {id(one): self._operand(one) for one in tensors_in(arguments.values())}
         call = Call(name, arguments, values, self.writer, self._write)
         call.outputs = _flat(out)
         for result, value in zip(call.outputs, self._applied(name, call, call.outputs), strict=True):
@@ -224,15 +223,6 @@ class OpRecorder(TorchDispatchMode):
         return f"{before[-1][1]}:{before[-1][2]}" if before else "forward"
 
 
-def _conformed(value: Value, result: torch.Tensor) -> Value:
-    """``value`` with the type and shape that the host's result has."""
-    value = cast(value, device_dtype(result.dtype))
-    shape = tuple(result.shape)
-    if value.tensor.shape == shape:
-        return value
-    return value.shaped(shape) if value.tensor.nelms == result.numel() else value.spread_to(shape)
-
-
 def _bound(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of an ATen op by name, with its defaults."""
     found = {}
@@ -246,16 +236,8 @@ def _bound(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, 
     return found
 
 
-def _tensors(values: Any) -> Any:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
-
-
 def _flat(out: Any) -> list[torch.Tensor]:
-    return list(_tensors([out]))
+    return list(tensors_in([out]))
 
 
 def _alike(args: Sequence[Any]) -> tuple[Any, ...]:

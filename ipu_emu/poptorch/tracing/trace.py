@@ -20,8 +20,7 @@ from ipu_emu.poptorch.graph_writer import BLOCK, GraphWriter
 from ipu_emu.poptorch.replica_grouping import groups_of, without_groups
 from ipu_emu.poptorch.tracing.argument_parsers import PARSERS
 from ipu_emu.poptorch.tracing.current_trace import CURRENT
-from ipu_emu.poptorch.tracing.gradient_functions import check_hooks, functions_replaced
-from ipu_emu.poptorch.tracing.intercepted_functions import Functions
+from ipu_emu.poptorch.tracing.intercepted_functions import Functions, check_hooks, functions_replaced
 from ipu_emu.poptorch.tracing.recorder import OpRecorder
 from ipu_emu.poptorch.tracing.second_recording import check_same, other_data, other_state, random_states, seeds
 from ipu_emu.poptorch.tracing.storages import Storages

@@ -6,7 +6,6 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from ipu_emu.predict.networks.block import Network
 from ipu_emu.predict.networks.convolutional import efficientnet, mlp, resnet, resnet8, resnet50, resnext101, unet
 from ipu_emu.predict.networks.recurrent import rnnt
 from ipu_emu.predict.networks.transformers import bert, bert_span, causal, dino, gpt2, llama, swin, t5, vit
+from popdist_py.messages.suggestion import closest
 
 __all__ = ["NETWORKS", "NetworkEntry", "network"]
 
@@ -99,8 +99,8 @@ def network(name: str, **options: Any) -> Network:
         if os.sep in name or name.endswith(".onnx"):
             what = "a folder, not an ONNX file" if os.path.isdir(name) else "not a file"
             raise EmulatorError(f"{name} is {what}; name an ONNX file, or a network: {', '.join(NETWORKS)}")
-        close = get_close_matches(name, NETWORKS, 1)
-        hint = f"did you mean {close[0]}? Else " if close else ""
+        close = closest(name, NETWORKS)
+        hint = f"did you mean {close}? Else " if close else ""
         raise EmulatorError(f"there is no network '{name}' to predict; {hint}use {', '.join(NETWORKS)}")
     given = {option: value for option, value in options.items() if value is not None}
     takes = inspect.signature(entry.build).parameters

@@ -82,8 +82,8 @@ class ModelledMachine:
         """The groups of ``ipus`` in a pipeline that wait for each other when the host serves one of them."""
         kind = {"gs1": self.sync.gs1, "gs2": self.sync.gs2}[self.sync.host]
         places = self.places
-        found = groups(kind, range(len(places)), len(places))
-        return tuple(tuple(ipu for ipu in range(ipus) if places[ipu] in group) for group in found)
+        sync_groups = groups(kind, range(len(places)), len(places))
+        return tuple(tuple(ipu for ipu in range(ipus) if places[ipu] in group) for group in sync_groups)
 
     @property
     def places(self) -> tuple[int, ...]:

@@ -173,7 +173,7 @@ class Pricing:
         if op.outputs[0] in self.executable.plan.views:
             return Duration(0.0)
         cycles = op_cycles(node_in(self.executable.graph, op), self.machine)
-        return Duration(*(each / self.machine.generation.clock for each in cycles))
+        return Duration(*(part / self.machine.generation.clock for part in cycles))
 
     def home(self, id: str) -> int:
         """The IPU that holds a tensor."""
@@ -208,22 +208,22 @@ class Pricing:
             return Duration(0.0)
         fabric, elements = machine.fabric, -(-nbytes // itemsize)
         members = Group.all(fabric.replicas) if group is None else Group(fabric.replicas, *group)
-        made: ClosedPrice | Price
+        cost: ClosedPrice | Price
         if kind in _CLOSED and members == Group.all(fabric.replicas):
             on_ipus = [elements * (place == machine.places[ipu]) for place in range(machine.width)]
-            made = closed_price(kind, fabric, on_ipus, itemsize=itemsize, clock=machine.generation.clock)
+            cost = closed_price(kind, fabric, on_ipus, itemsize=itemsize, clock=machine.generation.clock)
         else:
             plan = schedule(kind, fabric, elements, itemsize=itemsize, group=members)
-            made = price(plan, machine.generation.clock)
-        inside, across, rates = made.inside, made.across, machine.rates
+            cost = price(plan, machine.generation.clock)
+        inside, across, rates = cost.inside, cost.across, machine.rates
         share = rates.links * rates.collectives
         moving = inside.transfer / share + across.transfer / (rates.gateway * rates.collectives)
-        hops, sync, work = (getattr(made.total, part) / (1 if is_short else share) for part in _LATENCIES)
+        hops, sync, work = (getattr(cost.total, part) / (1 if is_short else share) for part in _LATENCIES)
         return Duration(moving + hops + sync + work, sync, moving + hops)
 
 
 def _kind_of(op: Op) -> Collective:
-    return next((each for name, each in _COLLECTIVES.items() if name in op.type), Collective.ALL_REDUCE)
+    return next((collective for name, collective in _COLLECTIVES.items() if name in op.type), Collective.ALL_REDUCE)
 
 
 #: Parts of the cost of a collective that do not depend on the rate of links.

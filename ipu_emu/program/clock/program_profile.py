@@ -8,11 +8,11 @@ stashes        tensors that a pipeline keeps for several micro-batches; FIFOs ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ipu_emu.ops import TABLE
-from ipu_emu.program.clock.memory_by_op import memory_by_op
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.pricing import Pricing
 from ipu_emu.program.clock.timeline import MOST_SPANS
@@ -34,6 +34,7 @@ from ipu_emu.program.memory_plan import Lifetime, ipu_of, is_off_chip, is_shared
 from popdist_py.trace.records import VERSION
 
 __all__ = ["program_profile"]
+
 
 #: Characters of the name of a task that are kept.
 _LONGEST_NAME = 120
@@ -58,7 +59,7 @@ def program_profile(step: ModelledStep, name: str) -> dict[str, Any]:
         "micro_batches": executable.step.batches * executable.step.accumulation,
         "listing": listing(executable.program),
         "instructions": list(_instructions(step)),
-        "memory": [_memory(executable, each) for each in ipu_memories(executable, kind.tiles)],
+        "memory": [_memory(executable, memory) for memory in ipu_memories(executable, kind.tiles)],
         "stashes": list(_stashes(executable)),
         "pipeline": _pipeline(step),
     }
@@ -68,13 +69,13 @@ def _pipeline(step: ModelledStep) -> dict[str, Any] | None:
     """The schedule of a step, with the part of the time in which the IPUs work; None without a pipeline."""
     if not of_type(walk(step.executable.program), Pipeline):
         return None
-    made = step.timeline
+    timeline = step.timeline
     return {
-        "seconds": made.seconds,
-        "efficiency": sum(made.by_ipu().values()) / (made.seconds * step.ipus_per_replica or 1.0),
+        "seconds": timeline.seconds,
+        "efficiency": sum(timeline.by_ipu().values()) / (timeline.seconds * step.ipus_per_replica or 1.0),
         "spans": [
             [span.ipu, span.start, span.seconds, span.name[:_LONGEST_NAME], span.category.value]
-            for span in made.spans[:MOST_SPANS]
+            for span in timeline.spans[:MOST_SPANS]
         ],
     }
 
@@ -118,9 +119,9 @@ def _memory(executable: Executable, memory: IpuMemory) -> dict[str, Any]:
         "bytes": memory.total,
         "streaming_bytes": memory.streaming,
         "bytes_by_use": memory.parts,
-        "by_op": memory_by_op(executable, [str(one["tensor"]) for one in always], lives, memory.live),
+        "by_op": _memory_by_op(executable, [str(entry["tensor"]) for entry in always], lives, memory.live),
         "live_bytes": list(memory.live),
-        "always_live": sorted(always, key=lambda one: -one["bytes"]),
+        "always_live": sorted(always, key=lambda entry: -entry["bytes"]),
         "not_always_live": [
             {"tensor": life.name, "bytes": life.size, "first": life.first, "last": life.last, "offset": life.offset}
             for life in sorted(lives, key=lambda life: -life.size)
@@ -143,3 +144,46 @@ def _stashes(executable: Executable) -> Iterator[dict[str, Any]]:
                 "micro_batches": placed.places,
                 "bytes": placed.places * aligned(placed.tensor.nbytes),
             }
+
+
+#: The label of tensors that no instruction names.
+_NONE = LeafLabel("(no instruction)", "")
+
+
+def _memory_by_op(
+    executable: Executable, always: Sequence[str], lives: Sequence[Lifetime], live: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Rows for one IPU, with the most bytes at its peak first.
+
+    ``always`` are the ids of the tensors that are always live, ``lives`` the lifetimes of the others, ``live`` their
+    bytes at each instruction. Each tensor counts for one instruction, so the rows add up to the memory of all.
+    """
+    placements = executable.plan.placements
+    labels, users = [], dict[tuple[str, int], LeafLabel]()
+    for leaf in leaves(executable.program):
+        labels.append(LeafLabel.of(leaf))
+        for id in leaf.tensors:
+            if id in placements:
+                users.setdefault((placements[id].region, placements[id].offset), labels[-1])
+    always_bytes: dict[LeafLabel, int] = defaultdict(int)
+    other_bytes: dict[LeafLabel, int] = defaultdict(int)
+    at_peak: dict[LeafLabel, int] = defaultdict(int)
+    peak = max(range(len(live)), key=lambda at: live[at], default=-1)
+    for id in always:
+        placed = placements[id]
+        always_bytes[users.get((placed.region, placed.offset), _NONE)] += placed.tensor.nbytes
+    for life in lives:
+        label = labels[life.first] if 0 <= life.first < len(labels) else _NONE
+        other_bytes[label] += life.size
+        at_peak[label] += life.size if life.first <= peak <= life.last else 0
+    rows = [
+        {
+            "name": label.name,
+            "output": label.output,
+            "always_live_bytes": always_bytes.get(label, 0),
+            "not_always_live_bytes": other_bytes.get(label, 0),
+            "bytes_at_peak": always_bytes.get(label, 0) + at_peak.get(label, 0),
+        }
+        for label in dict.fromkeys([*always_bytes, *other_bytes])
+    ]
+    return sorted(rows, key=lambda row: -row["bytes_at_peak"])

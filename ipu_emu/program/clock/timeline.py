@@ -93,72 +93,72 @@ class TimelineSegment:
 
     def by_ipu(self) -> dict[int, float]:
         """Busy seconds of each IPU, without transfers that run while it computes."""
-        found: dict[int, float] = defaultdict(float)
+        busy: dict[int, float] = defaultdict(float)
         for (ipu, category), seconds in self.busy.items():
-            found[ipu] += 0.0 if category in (CostCategory.BESIDE, CostCategory.PREFETCH) else seconds
-        return dict(sorted(found.items()))
+            busy[ipu] += 0.0 if category in (CostCategory.BESIDE, CostCategory.PREFETCH) else seconds
+        return dict(sorted(busy.items()))
 
 
 def timeline(executable: Executable, machine: ModelledMachine) -> TimelineSegment:
     """One step of one replica; all replicas do the same work at the same time, and wait for the hosts of all."""
-    made = _sequence(executable.program, Pricing(executable, machine))
+    segment = _sequence(executable.program, Pricing(executable, machine))
     if any(type(leaf) in (AllReduce, ShardCollectives) for leaf in leaves(executable.program)):
-        made.seconds += float(machine.rates.waits(min(machine.system.most_hosts, machine.replicas)))
-    return made
+        segment.seconds += float(machine.rates.waits(min(machine.system.most_hosts, machine.replicas)))
+    return segment
 
 
 def _sequence(program: Sequence[Instruction], pricing: Pricing) -> TimelineSegment:
-    made = TimelineSegment()
+    segment = TimelineSegment()
     for instruction in program:
-        made.append(row(SEGMENTS, type(instruction))(instruction, pricing))
-    return made
+        segment.append(row(SEGMENTS, type(instruction))(instruction, pricing))
+    return segment
 
 
 def _repeat(loop: Repeat, pricing: Pricing) -> TimelineSegment:
     overlapped = OverlappedLoop.of(loop, pricing.executable.plan)
     if overlapped:
         return _overlapped(overlapped, pricing)
-    made = TimelineSegment()
-    made.append(_sequence(loop.body, pricing), loop.times)
-    return made
+    segment = TimelineSegment()
+    segment.append(_sequence(loop.body, pricing), loop.times)
+    return segment
 
 
 def _preload(preload: Preload, pricing: Pricing) -> TimelineSegment:
     """The segment of a preload: the IPU of the next phase loads while that of this phase computes."""
-    made, loads = _sequence(preload.body, pricing), _sequence(preload.loads, pricing)
-    made.spans += loads.spans
-    made.seconds = max(made.seconds, loads.seconds)
-    made.add_busy(loads)
-    return made
+    segment, loads = _sequence(preload.body, pricing), _sequence(preload.loads, pricing)
+    segment.spans += loads.spans
+    segment.seconds = max(segment.seconds, loads.seconds)
+    segment.add_busy(loads)
+    return segment
 
 
 def _leaf(leaf: Leaf, pricing: Pricing) -> TimelineSegment:
-    found = pricing.of(leaf)
-    spans = [Span(found.ipu, 0.0, found.seconds, str(leaf), found.category)] if found.seconds else []
-    return TimelineSegment(found.seconds, defaultdict(float, {(found.ipu, found.category): found.seconds}), spans)
+    cost = pricing.of(leaf)
+    spans = [Span(cost.ipu, 0.0, cost.seconds, str(leaf), cost.category)] if cost.seconds else []
+    return TimelineSegment(cost.seconds, defaultdict(float, {(cost.ipu, cost.category): cost.seconds}), spans)
 
 
 def _overlapped(loop: OverlappedLoop, pricing: Pricing) -> TimelineSegment:
     """The segment of a loop with overlapped host I/O, in the order of the engine's BoundOverlappedLoop."""
-    made, beside = TimelineSegment(), _OverlappedTransfers(pricing)
+    segment, transfers = TimelineSegment(), _OverlappedTransfers(pricing)
     there = min(loop.total, *(leaf.ahead for leaf in loop.loads)) if loop.staged else 0
     work, after = (_sequence(part, pricing) for part in (loop.work, loop.after))
     for number in range(loop.total):
-        made.seconds = max(made.seconds, beside.ready.get(number, 0.0))
-        made.append(_sequence([] if number < there else loop.loads_for(number, beside=False), pricing))
-        beside.transfer(made, number + 1, loop.stores_of(number - 1, beside=True))
+        segment.seconds = max(segment.seconds, transfers.ready.get(number, 0.0))
+        segment.append(_sequence([] if number < there else loop.loads_for(number, overlapped=False), pricing))
+        transfers.transfer(segment, number + 1, loop.stores_of(number - 1, overlapped=True))
         for later, loads in loop.coming(number, there):
-            beside.transfer(made, later, loads)
+            transfers.transfer(segment, later, loads)
         if loop.total <= number + there:
-            beside.transfer(made, number + there, loop.loads)
-        made.append(_one_span(work, f"micro-batch {number}", {"micro-batch": number}))
-        now = loop.stores_of(number, beside=False)
-        made.seconds = max(made.seconds, 0.0 if loop.staged or not now else beside.end)
-        made.append(_sequence(now, pricing))
+            transfers.transfer(segment, number + there, loop.loads)
+        segment.append(_one_span(work, f"micro-batch {number}", {"micro-batch": number}))
+        now = loop.stores_of(number, overlapped=False)
+        segment.seconds = max(segment.seconds, 0.0 if loop.staged or not now else transfers.end)
+        segment.append(_sequence(now, pricing))
         if (number + 1) % loop.micro_batches == 0:
-            made.append(_one_span(after, f"update {number // loop.micro_batches}", {}))
-    made.seconds = max(made.seconds, beside.end)
-    return made
+            segment.append(_one_span(after, f"update {number // loop.micro_batches}", {}))
+    segment.seconds = max(segment.seconds, transfers.end)
+    return segment
 
 
 @dataclass
@@ -169,15 +169,15 @@ class _OverlappedTransfers:
     end: float = 0.0
     ready: dict[int, float] = field(default_factory=dict)
 
-    def transfer(self, made: TimelineSegment, number: int, leaves: Sequence[HostLoad | HostStore]) -> None:
+    def transfer(self, segment: TimelineSegment, number: int, leaves: Sequence[HostLoad | HostStore]) -> None:
         """Schedule the transfers for which micro-batch ``number`` waits, as early as possible."""
-        self.end = max(self.end, made.seconds)
+        self.end = max(self.end, segment.seconds)
         for leaf in leaves:
-            found = self.pricing.of(leaf)
+            cost = self.pricing.of(leaf)
             kind = _overlapped_category(leaf)
-            made.spans.append(Span(found.ipu, self.end, found.seconds, str(leaf), kind))
-            made.busy[found.ipu, kind] += found.seconds
-            self.end += found.seconds
+            segment.spans.append(Span(cost.ipu, self.end, cost.seconds, str(leaf), kind))
+            segment.busy[cost.ipu, kind] += cost.seconds
+            self.end += cost.seconds
             self.ready[number] = self.end
 
 
@@ -188,9 +188,7 @@ def _overlapped_category(leaf: HostLoad | HostStore) -> CostCategory:
 def _one_span(block: TimelineSegment, name: str, about: Mapping[str, int]) -> TimelineSegment:
     """A segment of which each IPU that is busy in it has one span, with what it does as parts."""
     spans = [
-        Span(
-            ipu, 0.0, block.seconds, name, CostCategory.COMPUTE, about, [one for one in block.spans if one.ipu == ipu]
-        )
+        Span(ipu, 0.0, block.seconds, name, CostCategory.COMPUTE, about, [s for s in block.spans if s.ipu == ipu])
         for ipu, busy in block.by_ipu().items()
         if busy
     ]
@@ -200,7 +198,7 @@ def _one_span(block: TimelineSegment, name: str, about: Mapping[str, int]) -> Ti
 def _pipeline(pipeline: Pipeline, pricing: Pricing) -> TimelineSegment:
     """The segment of a pipeline: a task lasts as long as its instructions; I/O tiles serve the adjacent slots."""
     stages = [_stage(stage, pricing) for stage in pipeline.stages]
-    made, working = TimelineSegment(), [stage.ipus for stage in pipeline.stages]
+    segment, working = TimelineSegment(), [stage.ipus for stage in pipeline.stages]
     free: dict[int, float] = dict.fromkeys((ipu for ipus in working for ipu in ipus), 0.0)
     done: dict[tuple[int, int], float] = {}
     slots = [(), *pipeline.slots(), ()]
@@ -219,16 +217,16 @@ def _pipeline(pipeline: Pipeline, pricing: Pricing) -> TimelineSegment:
             free |= dict.fromkeys(own, end)
             done[index, task.micro_batch] = max(end, done.get((index, task.micro_batch), 0.0))
             about, name = {"stage": index, "micro-batch": task.micro_batch}, str(replace(task, stage=index))
-            made.spans.append(Span(task.ipu, start, stage.seconds, name, task.what, about, stage.spans))
-            made.add_busy(stage)
+            segment.spans.append(Span(task.ipu, start, stage.seconds, name, task.what, about, stage.spans))
+            segment.add_busy(stage)
         free = {ipu: max(seconds, transferred[ipu]) for ipu, seconds in free.items()}
         served = {task.ipu for task in slot if stages[task.stage].takes}
         served |= {task.ipu for task in after if stages[task.stage].gives}
         for group in pricing.machine.waiting(1 + max(free)):
             if served & set(group):
                 free |= dict.fromkeys(group, max(free.get(ipu, 0.0) for ipu in group))
-    made.seconds = max(free.values(), default=0.0)
-    return made
+    segment.seconds = max(free.values(), default=0.0)
+    return segment
 
 
 @dataclass(frozen=True)
@@ -250,23 +248,23 @@ def _stage(stage: PipelineStage, pricing: Pricing) -> _Stage:
 
     Spans are those of its instructions, on the IPU that works.
     """
-    made, working = TimelineSegment(), stage.ipus
+    segment, working = TimelineSegment(), stage.ipus
     loads, stores = of_type(stage.body, HostLoad), of_type(stage.body, HostStore)
-    beside = [leaf for leaf in host_transfers(stage.body) if leaf.overlap is not Overlap.NONE]
+    overlapped = [leaf for leaf in host_transfers(stage.body) if leaf.overlap is not Overlap.NONE]
     for leaf in stage.body:
-        found = pricing.of(leaf)
-        if leaf not in beside:
-            if found.seconds:
-                ipu = found.ipu if found.ipu in working else stage.ipu
-                made.spans.append(Span(ipu, made.seconds, found.seconds, str(leaf), found.category))
-            made.seconds += found.seconds
-            made.busy[stage.ipu, found.category] += found.seconds
-    for transfer in beside:
-        made.busy[stage.ipu, _overlapped_category(transfer)] += pricing.of(transfer).seconds
+        cost = pricing.of(leaf)
+        if leaf not in overlapped:
+            if cost.seconds:
+                ipu = cost.ipu if cost.ipu in working else stage.ipu
+                segment.spans.append(Span(ipu, segment.seconds, cost.seconds, str(leaf), cost.category))
+            segment.seconds += cost.seconds
+            segment.busy[stage.ipu, cost.category] += cost.seconds
+    for transfer in overlapped:
+        segment.busy[stage.ipu, _overlapped_category(transfer)] += pricing.of(transfer).seconds
     load_seconds, store_seconds = (
-        sum((pricing.of(leaf).seconds for leaf in leaves if leaf in beside), 0.0) for leaves in (loads, stores)
+        sum((pricing.of(leaf).seconds for leaf in leaves if leaf in overlapped), 0.0) for leaves in (loads, stores)
     )
-    return _Stage(made, load_seconds, store_seconds, gives=bool(loads), takes=bool(stores))
+    return _Stage(segment, load_seconds, store_seconds, gives=bool(loads), takes=bool(stores))
 
 
 #: The segment of an instruction.

@@ -27,7 +27,6 @@ instruction describe it; a reader of programs has a table with a row for each cl
 new instruction is a class in this folder, its name in ``INSTRUCTIONS``, and a row per reader.
 """
 
-from ipu_emu.program.instructions.collectives import AllReduce, ReplicaCollective, ShardCollectives
 from ipu_emu.program.instructions.host_io import HostLoad, HostStore, Overlap, host_transfers
 from ipu_emu.program.instructions.instruction import Instruction, Leaf, counted_leaves, leaves, listing, of_type, walk
 from ipu_emu.program.instructions.instruction_table import INSTRUCTIONS, row
@@ -40,45 +39,21 @@ from ipu_emu.program.instructions.micro_batches import (
     DrawKey,
 )
 from ipu_emu.program.instructions.op_instructions import (
+    AllReduce,
     Compute,
     IpuCopy,
     OpInstruction,
     RemoteLoad,
     RemoteStore,
+    ReplicaCollective,
+    ShardCollectives,
     WeightUpdate,
 )
 
 __all__ = [
-    "INSTRUCTIONS",
-    "AccumulateAnchor",
-    "AccumulateGradient",
-    "Accumulation",
-    "AllReduce",
-    "Compute",
-    "CountMicroBatch",
-    "Counter",
-    "DrawKey",
-    "HostLoad",
-    "HostStore",
-    "Instruction",
-    "IpuCopy",
-    "Leaf",
-    "OpInstruction",
-    "Overlap",
-    "Pipeline",
-    "PipelineStage",
-    "Preload",
-    "RemoteLoad",
-    "RemoteStore",
-    "Repeat",
-    "ReplicaCollective",
-    "ShardCollectives",
-    "WeightUpdate",
-    "counted_leaves",
-    "host_transfers",
-    "leaves",
-    "listing",
-    "of_type",
-    "row",
-    "walk",
-]
+    "INSTRUCTIONS", "AccumulateAnchor", "AccumulateGradient", "Accumulation", "AllReduce", "Compute",
+    "CountMicroBatch", "Counter", "DrawKey", "HostLoad", "HostStore", "Instruction", "IpuCopy", "Leaf",
+    "OpInstruction", "Overlap", "Pipeline", "PipelineStage", "Preload", "RemoteLoad", "RemoteStore", "Repeat",
+    "ReplicaCollective", "ShardCollectives", "WeightUpdate", "counted_leaves", "host_transfers", "leaves", "listing",
+    "of_type", "row", "walk",
+]  # fmt: skip

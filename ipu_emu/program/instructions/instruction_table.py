@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from ipu_emu.errors import InternalError
-from ipu_emu.program.instructions.collectives import AllReduce, ReplicaCollective, ShardCollectives
 from ipu_emu.program.instructions.host_io import HostLoad, HostStore
 from ipu_emu.program.instructions.instruction import Instruction
 from ipu_emu.program.instructions.loops import Pipeline, Preload, Repeat
 from ipu_emu.program.instructions.micro_batches import AccumulateAnchor, AccumulateGradient, CountMicroBatch, DrawKey
-from ipu_emu.program.instructions.op_instructions import Compute, IpuCopy, RemoteLoad, RemoteStore, WeightUpdate
+from ipu_emu.program.instructions.op_instructions import (
+    AllReduce,
+    Compute,
+    IpuCopy,
+    RemoteLoad,
+    RemoteStore,
+    ReplicaCollective,
+    ShardCollectives,
+    WeightUpdate,
+)
 
 __all__ = ["INSTRUCTIONS", "row"]
 

@@ -43,14 +43,14 @@ def _collide(stages: Sequence[Stage], start: int, other: int) -> bool:
     """Whether micro-batches with these starts ever need the same IPU in the same slot."""
     length = len(stages)
     pairs = ((stages[(at - start) % length].ipus, stages[(at - other) % length].ipus) for at in range(length))
-    return any({ALL_IPUS} & {*one, *two} or set(one) & set(two) for one, two in pairs)
+    return any({ALL_IPUS} & {*first, *second} or set(first) & set(second) for first, second in pairs)
 
 
 def _refuse_shared(stages: Sequence[Stage]) -> None:
     """Raise EmulatorError if stages share an IPU in training."""
     forward = [stage for stage in stages if stage.what is TaskType.FORWARD]
     ipus = sorted(ipu for stage in forward for ipu in stage.ipus)
-    shared = sorted({one for one, two in pairwise(ipus) if one == two})
+    shared = sorted({first for first, second in pairwise(ipus) if first == second})
     if shared and len(forward) < len(stages):
         raise EmulatorError(
             "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
@@ -81,5 +81,5 @@ def interleaved_seconds(tasks: Sequence[tuple[Any, Any]], count: Any) -> Any:
         filling[slot] = np.maximum(filling[slot], filling[slot - 2])
     for slot in reversed(range(len(stages) - 2)):
         draining[slot] = np.maximum(draining[slot], draining[slot + 2])
-    whole = filling[-1] + filling[-2]
-    return sum(filling[:-2]) + sum(draining[2:]) + (count - len(tasks) + 1) * whole
+    period = filling[-1] + filling[-2]
+    return sum(filling[:-2]) + sum(draining[2:]) + (count - len(tasks) + 1) * period

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from typing import Any
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.grouped import grouped, grouped_offsets, grouped_stash, overlapped, popart
-from ipu_emu.program.schedules.interleaved import interleaved, interleaved_offsets, interleaved_stash
+from ipu_emu.program.schedules.interleaved import (
+    interleaved,
+    interleaved_offsets,
+    interleaved_seconds,
+    interleaved_stash,
+)
 from ipu_emu.program.schedules.sequential import sequential, sequential_offsets, sequential_stash, serialised
 from ipu_emu.program.schedules.stages import Mapping, Stage, framework_stages, ipus_by_stage, popart_stages
 from ipu_emu.program.schedules.task import Slot, Task, TaskType
@@ -19,14 +25,24 @@ __all__ = ["SCHEDULES", "ScheduleDefinition", "depth", "fifo_depth", "in_flight"
 
 @dataclass(frozen=True)
 class ScheduleDefinition:
-    """``offsets`` are the starts of the micro-batches in flight; ``stash`` is the FIFO of a forward stage."""
+    """``offsets`` are the starts of the micro-batches in flight; ``stash`` is the FIFO of a forward stage.
 
+    ``overlapped`` are the slots with I/O tiles, ``serialised`` those with batch serialisation, if there are any.
+    ``seconds`` of a training batch are for uneven tasks; without, all slots are as long as the longest one. With
+    ``takes_turns`` the IPUs of a replica never work at the same time.
+    """
+
+    summary: str
     slots: Callable[[Sequence[Stage], int], Iterator[Slot]]
     stages: Callable[[tuple[tuple[int, ...], ...], bool], tuple[Stage, ...]]
     offsets: Callable[[Sequence[Stage]], tuple[int, ...]]
     stash: Callable[[int, int], int]
     recompute: Callable[[Iterable[Slot], Sequence[Stage]], Iterator[Slot]]
     check: Callable[[int, int, bool], None]
+    overlapped: Callable[[Sequence[Stage], int], Iterator[Slot]] | None = None
+    serialised: Callable[[Sequence[Stage], int, int], Iterator[Slot]] | None = None
+    seconds: Callable[[Sequence[tuple[Any, Any]], Any], Any] | None = None
+    takes_turns: bool = False
 
 
 def _multiple(count: int, unit: int, training: bool) -> None:
@@ -68,7 +84,7 @@ def _ahead(slots: Iterable[Slot], stages: Sequence[Stage]) -> Iterator[Slot]:
 def _inside(slots: Iterable[Slot], stages: Sequence[Stage]) -> Iterator[Slot]:
     """Recompute right before the backward, in the same slot (RecomputeAndBackpropagateInterleaved, PopART)."""
     for slot in slots:
-        yield tuple(each for task in slot for each in (*_again(task, stages), task))
+        yield tuple(part for task in slot for part in (*_again(task, stages), task))
 
 
 def _again(task: Task, stages: Sequence[Stage]) -> Slot:
@@ -76,21 +92,33 @@ def _again(task: Task, stages: Sequence[Stage]) -> Slot:
     follows at once.
     """
     stage = stages[task.stage]
-    last = max(each.forward for each in stages)
+    last = max(other.forward for other in stages)
     if stage.what is not TaskType.BACKWARD or stage.forward == last:
         return ()
     return (Task(task.ipu, stage.forward, task.micro_batch, TaskType.RECOMPUTE),)
 
 
 SCHEDULES = {
-    "grouped": ScheduleDefinition(grouped, framework_stages, grouped_offsets, grouped_stash, _ahead, _multiple),
+    "grouped": ScheduleDefinition(
+        "each IPU runs a forward and a backward task per slot; 2N micro-batches in flight",
+        *(grouped, framework_stages, grouped_offsets, grouped_stash, _ahead, _multiple),
+        overlapped=overlapped,
+    ),
     "interleaved": ScheduleDefinition(
-        interleaved, framework_stages, interleaved_offsets, interleaved_stash, _ahead, _multiple
+        "forward and backward tasks alternate; N micro-batches in flight; also known as 1F1B",
+        *(interleaved, framework_stages, interleaved_offsets, interleaved_stash, _ahead, _multiple),
+        seconds=interleaved_seconds,
     ),
     "sequential": ScheduleDefinition(
-        sequential, framework_stages, sequential_offsets, sequential_stash, _inside, _multiple
+        "one stage at a time, as with sharding",
+        *(sequential, framework_stages, sequential_offsets, sequential_stash, _inside, _multiple),
+        serialised=serialised,
+        takes_turns=True,
     ),
-    "popart": ScheduleDefinition(popart, popart_stages, grouped_offsets, grouped_stash, _inside, _popart_depth),
+    "popart": ScheduleDefinition(
+        "as grouped, with the last forward stage and its backward as one task",
+        *(popart, popart_stages, grouped_offsets, grouped_stash, _inside, _popart_depth),
+    ),
 }
 
 
@@ -112,20 +140,22 @@ def schedule(
     batch serialisation a stage processes ``iterations`` micro-batches in a row, ``count * iterations`` in total.
     """
     entry = _schedule_named(kind)
-    if io_tiles and kind != "grouped":
-        raise EmulatorError(f"I/O tiles need the grouped schedule, found {kind}")
-    if iterations != 1 and kind != "sequential":
+    if io_tiles and entry.overlapped is None:
+        able = " or ".join(name for name, other in SCHEDULES.items() if other.overlapped)
+        raise EmulatorError(f"I/O tiles need the {able} schedule, found {kind}")
+    if iterations != 1 and entry.serialised is None:
+        able = " or ".join(name for name, other in SCHEDULES.items() if other.serialised)
         raise EmulatorError(
-            "Batch serialization is only supported with the `Sequential` schedule. "
-            f"This one is {kind}; use sequential"
+            f"Batch serialization is only supported with the `{able.capitalize()}` schedule. "
+            f"This one is {kind}; use {able}"
         )
     if iterations != 1 and mapping is None:
         mapping = [0] * stages
     all_stages = scheduled_stages(kind, stages, training=training, mapping=mapping)
-    if io_tiles:
-        slots = overlapped(all_stages, count)
-    elif iterations != 1:
-        slots = serialised(all_stages, count, iterations)
+    if io_tiles and entry.overlapped:
+        slots = entry.overlapped(all_stages, count)
+    elif iterations != 1 and entry.serialised:
+        slots = entry.serialised(all_stages, count, iterations)
     else:
         entry.check(count, len(entry.offsets(all_stages)), training)
         slots = entry.slots(all_stages, count)

@@ -99,22 +99,22 @@ def timing(slots: Iterable[Slot], times: StageTimes, barrier: Barrier = Barrier.
     for task in (task for slot in drawn for task in slot):
         for ipu in _ipus(task, everybody):
             useful[ipu] += times.of(task, scheduled) * (task.what is not TaskType.RECOMPUTE)
-    return ScheduleTiming(max((each.end for each in timed(drawn, times, barrier)), default=0.0), dict(useful))
+    return ScheduleTiming(max((entry.end for entry in timed(drawn, times, barrier)), default=0.0), dict(useful))
 
 
 def timed(slots: Sequence[Slot], times: StageTimes, barrier: Barrier = Barrier.ONE) -> list[TimedTask]:
     """When every task starts and ends."""
     if barrier is Barrier.NONE:
         return _without_barrier(slots, times)
-    made, now, scheduled = list[TimedTask](), 0.0, _scheduled(slots)
+    entries, now, scheduled = list[TimedTask](), 0.0, _scheduled(slots)
     for number, slot in enumerate(slots):
         begun = now
         for part in _parts(slot, barrier):
             tasks = _of_part(part, times, scheduled, number, now)
-            now = max((each.end for each in tasks), default=now)
-            made += tasks
-        made += [TimedTask(task, number, begun, now) for task in slot if task.what in _TRANSFERS]
-    return made
+            now = max((entry.end for entry in tasks), default=now)
+            entries += tasks
+        entries += [TimedTask(task, number, begun, now) for task in slot if task.what in _TRANSFERS]
+    return entries
 
 
 def _scheduled(slots: Sequence[Slot]) -> int:
@@ -132,17 +132,17 @@ def _parts(slot: Slot, barrier: Barrier) -> list[list[Task]]:
 
 def _of_part(part: Sequence[Task], times: StageTimes, scheduled: int, slot: int, begun: float) -> list[TimedTask]:
     """Tasks of one IPU follow each other; a task on all IPUs follows those of every IPU."""
-    made, free = list[TimedTask](), dict[int, float]()
+    entries, free = list[TimedTask](), dict[int, float]()
     for task in sorted(part, key=lambda task: task.ipu == ALL_IPUS):
         start = max(free.values(), default=begun) if task.ipu == ALL_IPUS else free.get(task.ipu, begun)
         free[task.ipu] = start + times.of(task, scheduled)
-        made.append(TimedTask(task, slot, start, free[task.ipu]))
-    return made
+        entries.append(TimedTask(task, slot, start, free[task.ipu]))
+    return entries
 
 
 def _without_barrier(slots: Sequence[Slot], times: StageTimes) -> list[TimedTask]:
     """Each task starts when its IPU is free and the previous stage is done with the same micro-batch."""
-    scheduled, made = _scheduled(slots), list[TimedTask]()
+    scheduled, entries = _scheduled(slots), list[TimedTask]()
     everybody = {task.ipu for slot in slots for task in slot}
     free: dict[int, float] = dict.fromkeys(everybody, 0.0)
     done: dict[tuple[int, int], float] = defaultdict(float)
@@ -151,11 +151,11 @@ def _without_barrier(slots: Sequence[Slot], times: StageTimes) -> list[TimedTask
         ready = 0.0 if task.what is TaskType.RECOMPUTE else done[task.stage - 1, task.micro_batch]
         start = max(ready, *(free[ipu] for ipu in ipus))
         end = start + times.of(task, scheduled)
-        made.append(TimedTask(task, number, start, end))
+        entries.append(TimedTask(task, number, start, end))
         free |= dict.fromkeys(ipus, end)
         if task.what is not TaskType.RECOMPUTE:
             done[task.stage, task.micro_batch] = max(done[task.stage, task.micro_batch], end)
-    return made
+    return entries
 
 
 def _ipus(task: Task, everybody: set[int]) -> set[int]:
@@ -172,8 +172,8 @@ def ramp_slots(schedule: str, stages: int, count: int) -> float:
     drawn = max(2 * stages, min(count, 6 * stages))
     times = StageTimes.even(stages)
     slots = SCHEDULES[schedule].slots(scheduled_stages(schedule, stages, training=True), drawn)
-    whole = times.forward[0] + times.backward[0]
-    first = timing(slots, times).total / whole
+    period = times.forward[0] + times.backward[0]
+    first = timing(slots, times).total / period
     slots = SCHEDULES[schedule].slots(scheduled_stages(schedule, stages, training=True), 2 * drawn)
-    each = timing(slots, times).total / whole - first
-    return first - drawn + (each / drawn - 1) * (count - drawn)
+    further = timing(slots, times).total / period - first
+    return first - drawn + (further / drawn - 1) * (count - drawn)

@@ -56,4 +56,4 @@ def _serialised(stages: Sequence[Stage], count: int, iterations: int) -> Iterato
     for slot in sequential(stages, count):
         (task,) = slot
         first = task.micro_batch * iterations
-        yield tuple(each for part in range(iterations) for each in stages[task.stage].tasks(first + part))
+        yield tuple(piece for part in range(iterations) for piece in stages[task.stage].tasks(first + part))

@@ -8,11 +8,11 @@ Every option of PopART 3.4 is accepted and stored. Those that only tune a real I
     recomputation, tensor locations, sharding          what is stored, and where
 
 change no result, except that pipelined training without gradient accumulation computes with stale weights.
-Extensions: ``pipelineSchedule`` is popart, grouped, interleaved or sequential; with ``pipelineConcurrentStages`` a
-stage may have parts on several IPUs, which work at the same time; with ``pipelineShardedStages`` the ops of a stage
-may be on several IPUs and read each other's results, and all of these IPUs are busy for the whole stage; with
-``pipelineBatchSerialization`` = q a stage of the sequential schedule processes q micro-batches before the next stage;
-``trainedWeights`` lists the initializers that are trained.
+Extensions: ``pipelineSchedule`` is popart or another schedule of ``ipu-emu schedule``; with
+``pipelineConcurrentStages`` a stage may have parts on several IPUs, which work at the same time; with
+``pipelineShardedStages`` the ops of a stage may be on several IPUs and read each other's results, and all of these
+IPUs are busy for the whole stage; with ``pipelineBatchSerialization`` = q a stage of the sequential schedule
+processes q micro-batches before the next stage; ``trainedWeights`` lists the initializers that are trained.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class SessionOptions(Settings):
         virtualGraphMode: How ops are assigned to the IPUs of a replica.
         virtualGraphSplitRatios: With VirtualGraphMode.Auto, the share of the work that each IPU gets.
         enablePipelining: Run the stages of the model as a pipeline.
-        pipelineSchedule: Extension: popart, grouped, interleaved or sequential.
+        pipelineSchedule: Extension: popart, or another schedule that ``ipu-emu schedule --help`` lists.
         pipelineBatchSerialization: Extension: micro-batches that a stage of the sequential schedule
             processes in a row.
         pipelineConcurrentStages: Extension: a stage may have independent parts on several IPUs.

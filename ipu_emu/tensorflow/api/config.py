@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
@@ -14,6 +13,7 @@ from ipu_emu.session.options.compile_options import cache_folder
 from ipu_emu.tensorflow.run import configured_system
 from ipu_emu.tensorflow.run.configured_system import ConfiguredSystem
 from ipu_emu.tensorflow.run.environment import flags
+from popdist_py.messages.suggestion import closest
 from popdist_py.messages.user_warning import warn_user
 
 __all__ = [
@@ -224,8 +224,8 @@ class _Category:
         tree: dict[str, Any] = object.__getattribute__(self, "_tree")
         path = object.__getattribute__(self, "_path")
         if name not in tree:
-            close = get_close_matches(name, [*tree, *(n for n, _ in _walk(_TREE))], 1)
-            hint = f" Did you mean '{close[0]}'?" if close else f" There are {', '.join(tree)}."
+            close = closest(name, [*tree, *(n for n, _ in _walk(_TREE))])
+            hint = f" Did you mean '{close}'?" if close else f" There are {', '.join(tree)}."
             raise AttributeError(f"'{path}{name}' is not an attribute of IPUConfig.{hint}")
         return tree[name]
 
@@ -274,10 +274,10 @@ class IPUConfig(_Category):
         """Return the description of an attribute, by its dotted name."""
         found = dict(_walk(_TREE)).get(attr)
         if found is None:
-            close = get_close_matches(attr, [name for name, _ in _walk(_TREE)], 1)
+            close = closest(attr, [name for name, _ in _walk(_TREE)])
             raise ValueError(
                 f"Could not get attribute metadata for '{attr}', it does not exist."
-                + (f" Did you mean '{close[0]}'?" if close else "")
+                + (f" Did you mean '{close}'?" if close else "")
             )
         if isinstance(found, dict):
             return AttributeMetadata(attr, (), None, "a category of attributes")

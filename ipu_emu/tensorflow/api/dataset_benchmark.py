@@ -48,12 +48,12 @@ def infeed_benchmark(
         else:
             infeed_queue._start(infeed_queue._dataset)
         try:
-            made = measured_epochs(
+            rates = measured_epochs(
                 infeed_queue.next_element, number_of_epochs, elements_per_epochs, print_stats, do_memcpy
             )
         finally:
             infeed_queue.stop()
-        return made.encode()
+        return rates.encode()
 
     if context.executing_eagerly():
         return ops.convert_to_tensor(measure())

@@ -31,14 +31,14 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     Return a list of its tensors, or an op if it returns none; they run the program. It is compiled at its first run,
     so the system may be configured later.
     """
-    given = [] if inputs is None else list(inputs)
+    operands = [] if inputs is None else list(inputs)
     if not isinstance(inputs, list | tuple | type(None)):
         raise TypeError("inputs must be a list or a tuple of tensors")
-    flat = [ops.convert_to_tensor(one) for one in nest.flatten(given)]
+    flat = [ops.convert_to_tensor(value) for value in nest.flatten(operands)]
     trace = FunctionTrace("ipu", current_device())
 
     def call(*tensors: Any) -> Any:
-        return computation(*nest.pack_sequence_as(given, list(tensors)))
+        return computation(*nest.pack_sequence_as(operands, list(tensors)))
 
     result = trace.call(call, flat)
     if trace.device is None:
@@ -56,12 +56,12 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
 def _split(trace: FunctionTrace, result: Any) -> tuple[list[Any], list[Any]]:
     """The tensors and the ops that the function returned."""
     tensors, operations = [], []
-    for one in [] if result is None else nest.flatten(result):
-        if isinstance(one, ops.Operation):
-            operations.append(one)
-        elif one is not None:
+    for item in [] if result is None else nest.flatten(result):
+        if isinstance(item, ops.Operation):
+            operations.append(item)
+        elif item is not None:
             with trace.graph.as_default():
-                tensors.append(ops.convert_to_tensor(one))
+                tensors.append(ops.convert_to_tensor(item))
     return tensors, operations
 
 
@@ -79,18 +79,18 @@ def _host_graph(program: Program, trace: FunctionTrace, tensors: Sequence[Any]) 
     ]
     run = _ProgramCall(program, [inner.name for _, inner in others], names, [names[n] for n in changed])
     types = [tensor.dtype for tensor in tensors] + [kinds[number] for number in changed]
-    given = [*(outer for outer, _ in others), *reads]
+    operands = [*(outer for outer, _ in others), *reads]
     if context.executing_eagerly():
-        outputs = [ops.convert_to_tensor(value) for value in run(*(value.numpy() for value in given))]
+        outputs = [ops.convert_to_tensor(value) for value in run(*(value.numpy() for value in operands))]
     else:
         SessionRuns.add(ops.get_default_graph(), program)
-        outputs = _as_list(host_call(run, given, types or [dtypes.bool], "ipu_program"))
+        outputs = _as_list(host_call(run, operands, types or [dtypes.bool], "ipu_program"))
     with ops.control_dependencies(outputs if not context.executing_eagerly() else []):
         assigns = [
-            gen_resource_variable_ops.assign_variable_op(handles[number][0], outputs[len(tensors) + place])
-            for place, number in enumerate(changed)
+            gen_resource_variable_ops.assign_variable_op(handles[number][0], outputs[len(tensors) + index])
+            for index, number in enumerate(changed)
         ]
-    after = [*(one for one in assigns if one is not None), *(outputs if not types else [])]
+    after = [*(assign for assign in assigns if assign is not None), *(outputs if not types else [])]
     if not tensors:
         return control_flow_ops.group(*after, *outputs) if not context.executing_eagerly() else None
     for output, tensor in zip(outputs, tensors, strict=False):
@@ -117,8 +117,8 @@ class _ProgramCall:
         before = dict(zip(self.variables, arrays[count:], strict=True))
         self.program.seed(*seed())
         results, after = self.program.run(inputs, before)
-        made = [after.get(name, before[name]).astype(before[name].dtype, copy=False) for name in self.changed]
-        return [*results, *made] or [np.asarray(True)]
+        assigned = [after.get(name, before[name]).astype(before[name].dtype, copy=False) for name in self.changed]
+        return [*results, *assigned] or [np.asarray(True)]
 
 
 def _as_list(value: Any) -> list[Any]:

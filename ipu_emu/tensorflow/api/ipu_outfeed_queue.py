@@ -77,9 +77,9 @@ class IPUOutfeedQueue:
         if isinstance(tensors, dict) and not all(isinstance(key, str) for key in tensors):
             raise TypeError("The keys of an enqueued dict must be strings.")
         self._enqueued, self._trace = True, trace
-        flat = [ops.convert_to_tensor(one) for one in nest.flatten(tensors)]
-        self._structure = nest.map_structure(lambda one: 0, tensors)
-        self._specs = [(self._dtype(one.dtype), one.shape) for one in flat]
+        flat = [ops.convert_to_tensor(value) for value in nest.flatten(tensors)]
+        self._structure = nest.map_structure(lambda value: 0, tensors)
+        self._specs = [(self._dtype(tensor.dtype), tensor.shape) for tensor in flat]
         return trace.effect(flat, "outfeed", self)
 
     def _dtype(self, dtype: Any) -> Any:
@@ -109,16 +109,16 @@ class IPUOutfeedQueue:
             raise ValueError("Trying to dequeue an outfeed which has not been enqueued.")
         types = [dtype for dtype, _ in self._specs]
         if context.executing_eagerly():
-            made = [ops.convert_to_tensor(array) for array in self._take()]
+            tensors = [ops.convert_to_tensor(array) for array in self._take()]
         else:
             with ops.init_scope():
-                found = host_call(self._take, [], types, "outfeed_dequeue")
-            made = list(found) if isinstance(found, list | tuple) else [found]
-            for tensor, (_, shape) in zip(made, self._specs, strict=True):
+                outputs = host_call(self._take, [], types, "outfeed_dequeue")
+            tensors = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+            for tensor, (_, shape) in zip(tensors, self._specs, strict=True):
                 if self.rows.mode is IPUOutfeedMode.ALL:
                     rank = shape.rank
                     tensor.set_shape(tensor_shape.TensorShape(None) if rank is None else tensor.shape)
-        return nest.pack_sequence_as(self._structure, made)
+        return nest.pack_sequence_as(self._structure, tensors)
 
     def _take(self) -> list[Any]:
         try:

@@ -59,26 +59,26 @@ class IPUStrategyV1:
                 "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function "
                 "or consider calling strategy.run inside a tf.function."
             )
-        given, named = list(args), dict(kwargs or {})
-        _check_types([*given, *named.values()])
+        values, named = list(args), dict(kwargs or {})
+        _check_types([*values, *named.values()])
         if eager:
-            made = run_on_device(self._programs, fn, given, named)
-            _check_types(made)
-            return made
-        flat = nest.flatten((given, named))
+            result = run_on_device(self._programs, fn, values, named)
+            _check_types(result)
+            return result
+        flat = nest.flatten((values, named))
 
         def call(*tensors: Any) -> Any:
-            positional, by_name = nest.pack_sequence_as((given, named), list(tensors))
+            positional, by_name = nest.pack_sequence_as((values, named), list(tensors))
             body = getattr(fn, "python_function", fn)
             self._structure = body(*positional, **by_name)
             return self._structure
 
         with on_ipu(self._number):
-            made = ipu_compiler.compile(call, [ops.convert_to_tensor(one) for one in flat])
-        if not isinstance(made, list):
-            return made
-        _check_types(made)
-        return nest.pack_sequence_as(self._structure, made)
+            result = ipu_compiler.compile(call, [ops.convert_to_tensor(leaf) for leaf in flat])
+        if not isinstance(result, list):
+            return result
+        _check_types(result)
+        return nest.pack_sequence_as(self._structure, result)
 
     def experimental_run_v2(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Any:
         """The name of ``run`` in early releases."""

@@ -31,11 +31,11 @@ def repeat(
         return _inlined(int(n), body, values, infeed_queue)
     section = Section("loop", trace.position(), batches=int(n))
     with trace.in_section(section):
-        starts = [trace.placeholder(one.dtype, one.shape, "carried", None, "carried") for one in values]
+        starts = [trace.placeholder(value.dtype, value.shape, "carried", None, "carried") for value in values]
         tensors, operations = _called(body, starts, infeed_queue)
         _check_types(values, tensors)
         section.roots = operations
-        section.carried = [Carried(*one) for one in zip(values, starts, tensors, strict=True)]
+        section.carried = [Carried(*entry) for entry in zip(values, starts, tensors, strict=True)]
         section.divide()
     return tensors if tensors else trace.nothing(operations, "repeat")
 
@@ -56,11 +56,11 @@ def while_loop(
     first = ops.convert_to_tensor(condition(*values))
     section = Section("while", trace.position())
     with trace.in_section(section):
-        starts = [trace.placeholder(one.dtype, one.shape, "carried", None, "carried") for one in values]
+        starts = [trace.placeholder(value.dtype, value.shape, "carried", None, "carried") for value in values]
         tensors, operations = _called(body, starts, infeed_queue)
         _check_types(values, tensors)
         section.roots = operations
-        section.carried = [Carried(*one) for one in zip(values, starts, tensors, strict=True)]
+        section.carried = [Carried(*entry) for entry in zip(values, starts, tensors, strict=True)]
         section.condition = ops.convert_to_tensor(condition(*tensors))
         section.count = (first, maximum_iterations)
     return tensors if tensors else trace.nothing(operations, "while_loop")
@@ -74,8 +74,8 @@ def _trace(name: str) -> FunctionTrace:
 
 
 def _inputs(trace: FunctionTrace, inputs: Any) -> list[Any]:
-    given = [] if inputs is None else list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-    return [trace.graph.capture(ops.convert_to_tensor(one)) for one in given]
+    operands = [] if inputs is None else list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    return [trace.graph.capture(ops.convert_to_tensor(operand)) for operand in operands]
 
 
 def _called(
@@ -97,10 +97,10 @@ def _called(
 def split_outputs(result: Any) -> tuple[list[Any], list[Any]]:
     """The tensors, then the ops, that a body returned; raise ValueError for another order."""
     flat = [] if result is None else nest.flatten(result)
-    flat = [one if isinstance(one, ops.Operation) else _tensor(one) for one in flat if one is not None]
-    tensors = [one for one in flat if isinstance(one, tensor_lib.Tensor)]
-    operations = [one for one in flat if isinstance(one, ops.Operation)]
-    if [id(one) for one in flat] != [id(one) for one in (*tensors, *operations)]:
+    flat = [item if isinstance(item, ops.Operation) else _tensor(item) for item in flat if item is not None]
+    tensors = [item for item in flat if isinstance(item, tensor_lib.Tensor)]
+    operations = [item for item in flat if isinstance(item, ops.Operation)]
+    if [id(item) for item in flat] != [id(item) for item in (*tensors, *operations)]:
         raise ValueError("IPU loop body must return zero or more Tensor values followed by zero or more Operations.")
     return tensors, operations
 
@@ -115,11 +115,11 @@ def _tensor(value: Any) -> Any:
 
 
 def _check_types(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    given, made = [one.dtype for one in inputs], [one.dtype for one in outputs]
-    if given != made:
+    expected, actual = [tensor.dtype for tensor in inputs], [tensor.dtype for tensor in outputs]
+    if expected != actual:
         raise TypeError(
-            f"The body of the loop returns tensors of the types {[t.name for t in made]}, and its inputs are "
-            f"{[t.name for t in given]}; return one tensor of the same type for each input"
+            f"The body of the loop returns tensors of the types {[t.name for t in actual]}, and its inputs are "
+            f"{[t.name for t in expected]}; return one tensor of the same type for each input"
         )
 
 

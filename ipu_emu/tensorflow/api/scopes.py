@@ -37,7 +37,7 @@ def ipu_scope(device: str) -> Iterator[None]:
 def ipu_shard(index: int | Iterable[int]) -> Iterator[None]:
     """Place ops on a shard, or on several."""
     chosen = (index,) if isinstance(index, int) else tuple(index)
-    if any(not isinstance(one, int) or one < 0 for one in chosen):
+    if any(not isinstance(shard, int) or shard < 0 for shard in chosen):
         raise ValueError(f"ipu_shard takes the numbers of shards, from 0 on, not {index!r}")
     trace = current_trace()
     first = trace.position() if trace is not None else 0

@@ -85,11 +85,11 @@ def _set(config: Any, path: str, value: Any) -> None:
 
 def _changed(config: IPUConfig, **values: Any) -> IPUConfig:
     """A copy of ``config`` with other values by their dotted names, in which dots are written as ``__``."""
-    made = copy.deepcopy(config)
+    changed = copy.deepcopy(config)
     for name, value in values.items():
         if value is not None:
-            _set(made, name.replace("__", "."), value)
-    return made
+            _set(changed, name.replace("__", "."), value)
+    return changed
 
 
 def auto_select_ipus(opts: IPUConfig, num_ipus: Any) -> IPUConfig:
@@ -129,8 +129,8 @@ def set_norm_options(
 ) -> IPUConfig:
     """Return a copy of ``opts`` with the number of replicas that share statistics of batch normalisation."""
     size = experimental_distributed_batch_norm_replica_group_size
-    made = _changed(opts, norms__use_stable_statistics=use_stable_statistics)
-    return _changed(made, norms__experimental__distributed_batch_norm_replica_group_size=size)
+    config = _changed(opts, norms__use_stable_statistics=use_stable_statistics)
+    return _changed(config, norms__experimental__distributed_batch_norm_replica_group_size=size)
 
 
 def set_recomputation_options(opts: IPUConfig, allow_recompute: bool = True, **ignored: Any) -> IPUConfig:
@@ -147,10 +147,10 @@ def set_floating_point_behaviour_options(
     nanoo: bool = True,
 ) -> IPUConfig:
     """Return a copy of ``opts`` with the floating-point exceptions and the rounding of FLOAT16."""
-    made = copy.deepcopy(opts)
+    config = copy.deepcopy(opts)
     for name, value in {"inv": inv, "div0": div0, "oflo": oflo, "esr": esr, "nanoo": nanoo}.items():
-        setattr(made.floating_point_behaviour, name, value)
-    return made
+        setattr(config.floating_point_behaviour, name, value)
+    return config
 
 
 def set_ipu_connection_type(
@@ -160,11 +160,11 @@ def set_ipu_connection_type(
     enable_remote_buffers: bool = False,
 ) -> IPUConfig:
     """Return a copy of ``opts`` with the time at which programs attach to IPUs, and the version of these."""
-    made = copy.deepcopy(opts)
-    made.device_connection.type = connection_type
-    made.device_connection.version = ipu_version or ""
-    made.device_connection.enable_remote_buffers = enable_remote_buffers
-    return made
+    config = copy.deepcopy(opts)
+    config.device_connection.type = connection_type
+    config.device_connection.version = ipu_version or ""
+    config.device_connection.enable_remote_buffers = enable_remote_buffers
+    return config
 
 
 def set_ipu_model_options(opts: IPUConfig, compile_ipu_code: bool = True, **ignored: Any) -> IPUConfig:
@@ -174,11 +174,11 @@ def set_ipu_model_options(opts: IPUConfig, compile_ipu_code: bool = True, **igno
 
 def set_optimization_options(opts: IPUConfig, **options: Any) -> IPUConfig:
     """Return ``opts`` with optimisations, given by the names of old arguments or of attributes."""
-    made = copy.deepcopy(opts)
+    config = copy.deepcopy(opts)
     for name, value in options.items():
         path = _CREATED.get(name) or f"optimizations.{name}"
-        _set(made, path, value)
-    return made
+        _set(config, path, value)
+    return config
 
 
 def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUConfig:

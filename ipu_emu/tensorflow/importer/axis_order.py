@@ -31,9 +31,9 @@ Axes = tuple[int, ...]
 _VARIABLES = (Role.WEIGHT, Role.STATE)
 
 
-def order_axes_as_read(graph: Graph, gradients: Sequence[Gradient], kept: Collection[str]) -> dict[str, Axes]:
-    """Store variables of ``graph`` transposed; return the axes of each. ``kept`` tensors are not transposed."""
-    families = _Families(graph.copy(), gradients, kept)
+def order_axes_as_read(graph: Graph, gradients: Sequence[Gradient], fixed: Collection[str]) -> dict[str, Axes]:
+    """Store variables of ``graph`` transposed; return the axes of each. ``fixed`` tensors are not transposed."""
+    families = _Families(graph.copy(), gradients, fixed)
     held = families.held()
     if held:
         _Turning(graph, families, held).run()
@@ -43,7 +43,7 @@ def order_axes_as_read(graph: Graph, gradients: Sequence[Gradient], kept: Collec
 class _Families:
     """The families of a graph, and the effect of its ops on tensors that are ``held`` in other orders of axes."""
 
-    def __init__(self, graph: Graph, gradients: Sequence[Gradient], kept: Collection[str]) -> None:
+    def __init__(self, graph: Graph, gradients: Sequence[Gradient], fixed: Collection[str]) -> None:
         self.graph, self.makers = graph, graph.producers()
         self.users: dict[str, list[Op]] = defaultdict(list)
         self.twins: dict[str, list[str]] = defaultdict(list)
@@ -51,39 +51,41 @@ class _Families:
             self.twins[gradient.part].append(gradient.total)
             self.twins[gradient.total].append(gradient.part)
         #: Tensors that must not be transposed: of the host, of the body of an op, or of single replicas.
-        self.fixed = {*kept, *(tensor.id for tensor in graph.with_role(Role.INPUT, Role.SCALAR))}
+        self.fixed = {*fixed, *(tensor.id for tensor in graph.with_role(Role.INPUT, Role.SCALAR))}
         self.fixed |= {tensor.id for tensor in graph.with_role(Role.CONSTANT) if tensor.group is not None}
         for op in graph.ops:
             for id in dict.fromkeys(op.inputs):
                 self.users[id].append(op)
-            self.fixed.update(id for one in op.attributes.values() if isinstance(one, Graph) for id in one.captured)
+            self.fixed.update(
+                id for body in op.attributes.values() if isinstance(body, Graph) for id in body.captured
+            )
 
     def held(self) -> dict[str, Axes]:
         """The tensors of all families that are stored transposed, with their axes."""
-        found: dict[str, Axes] = {}
+        transposed: dict[str, Axes] = {}
         seen: set[str] = set()
         for op in self.graph.ops:
             if op.type == "Transpose" and op.phase is not StepPhase.UPDATE and op.inputs[0] not in seen:
                 family = self.family(op.inputs[0], self.perm(op))
                 seen.update(family)
                 if any(self.graph.tensor(id).role in _VARIABLES for id in family) and self.saved(family) > 0:
-                    found |= family
-        return found
+                    transposed |= family
+        return transposed
 
     def family(self, first: str, axes: Axes) -> dict[str, Axes]:
         """The tensors that must be transposed together with ``first``; none if no order fits all."""
         if first in self.fixed:
             return {}
-        found, waiting = {first: axes}, [first]
+        family, waiting = {first: axes}, [first]
         while waiting:
             id = waiting.pop()
-            for other, order in self.neighbours(id, found[id]):
-                if other not in found:
-                    found[other] = order
+            for other, order in self.neighbours(id, family[id]):
+                if other not in family:
+                    family[other] = order
                     waiting.append(other)
-                elif found[other] != order:
+                elif family[other] != order:
                     return {}
-        return found
+        return family
 
     def neighbours(self, id: str, axes: Axes) -> Iterator[tuple[str, Axes]]:
         """The tensors that are in the family of ``id`` because of an op on it, with their axes."""
@@ -91,7 +93,7 @@ class _Families:
         shape = self.graph.tensor(id).shape
         for op in (*self.users[id], *([self.makers[id]] if id in self.makers else [])):
             if self.is_elementwise(op) and self.graph.tensor(op.outputs[0]).shape == shape:
-                yield from ((other, axes) for other in self.whole(op) if other not in self.fixed)
+                yield from ((other, axes) for other in self.full_operands(op) if other not in self.fixed)
             elif op.type == "ReshapeTo":
                 other = op.outputs[0] if id == op.inputs[0] else op.inputs[0]
                 order = _with_other_unit_axes(shape, axes, self.graph.tensor(other).shape)
@@ -106,9 +108,9 @@ class _Families:
         if not self.fixed.isdisjoint(op.outputs):
             return False
         tensors = [self.graph.tensor(id) for id in (*op.outputs, *op.inputs) if id]
-        return all(one.shape == tensors[0].shape or one.nelms == 1 for one in tensors)
+        return all(tensor.shape == tensors[0].shape or tensor.nelms == 1 for tensor in tensors)
 
-    def whole(self, op: Op) -> list[str]:
+    def full_operands(self, op: Op) -> list[str]:
         """The operands that have the shape of the result."""
         shape = self.graph.tensor(op.outputs[0]).shape
         return [id for id in (*op.inputs, *op.outputs) if id and self.graph.tensor(id).shape == shape]
@@ -134,23 +136,23 @@ class _Families:
     def turn(self, op: Op, held: dict[str, Axes]) -> Axes:
         """The permutation of a Transpose op between the stored orders of its operand and its result."""
         perm = self.perm(op)
-        given, made = (held.get(id, tuple(range(len(perm)))) for id in (op.inputs[0], op.outputs[0]))
-        return tuple(given.index(perm[axis]) for axis in made)
+        before, after = (held.get(id, tuple(range(len(perm)))) for id in (op.inputs[0], op.outputs[0]))
+        return tuple(before.index(perm[axis]) for axis in after)
 
     def follows(self, op: Op, held: dict[str, Axes]) -> bool:
         """Whether an op is valid on transposed tensors."""
-        given, made = self.graph.tensor(op.inputs[0]), op.outputs[0]
+        operand, result = self.graph.tensor(op.inputs[0]), op.outputs[0]
         if op.type == "ReshapeTo":
-            return given.id in held and made in held
+            return operand.id in held and result in held
         if op.type == "SpreadTo":
-            return given.nelms == 1
+            return operand.nelms == 1
         if op.type.startswith("Reduce"):
-            return sorted(op.attributes.get("axes", ())) == list(range(given.rank))
-        return self.is_elementwise(op) and made in held
+            return sorted(op.attributes.get("axes", ())) == list(range(operand.rank))
+        return self.is_elementwise(op) and result in held
 
     def unlike(self, op: Op, held: dict[str, Axes]) -> list[str]:
         """The operands in TensorFlow's order of an op that is valid on transposed tensors."""
-        return [id for id in self.whole(op) if id not in held] if self.is_elementwise(op) else []
+        return [id for id in self.full_operands(op) if id not in held] if self.is_elementwise(op) else []
 
 
 class _Turning:
@@ -170,7 +172,7 @@ class _Turning:
         for op in self.families.graph.ops:
             if op.type == "Transpose" and self.touches(op) and _is_in_order(self.families.turn(op, self.held)):
                 self.leave_out(op)
-        ops = [made for op in self.families.graph.ops for made in self.rewritten(op)]
+        ops = [new_op for op in self.families.graph.ops for new_op in self.rewritten(op)]
         self.graph.ops = [self.renamed(op) for op in ops]
         for id in self.names:
             del self.graph.tensors[id]
@@ -180,15 +182,15 @@ class _Turning:
 
     def leave_out(self, op: Op) -> None:
         """Merge operand and result of a transposition that changes nothing, if both have the same lifetime."""
-        families, given, made = self.families, op.inputs[0], op.outputs[0]
-        readers = [_where(one) == _where(op) for one in families.users[made]]
-        if made not in families.fixed and not families.twins[made] and all(readers):
-            self.names[made] = given
+        families, operand, result = self.families, op.inputs[0], op.outputs[0]
+        readers = [_where(reader) == _where(op) for reader in families.users[result]]
+        if result not in families.fixed and not families.twins[result] and all(readers):
+            self.names[result] = operand
             return
-        own = families.users[given] == [op] and not families.twins[given] and given not in self.names
-        maker = families.makers.get(given)
-        if own and given not in families.fixed and maker is not None and _where(maker) == _where(op):
-            self.names[given] = made
+        own = families.users[operand] == [op] and not families.twins[operand] and operand not in self.names
+        maker = families.makers.get(operand)
+        if own and operand not in families.fixed and maker is not None and _where(maker) == _where(op):
+            self.names[operand] = result
 
     def renamed(self, op: Op) -> Op:
         return replace(op, inputs=tuple(map(self.name, op.inputs)), outputs=tuple(map(self.name, op.outputs)))
@@ -210,17 +212,17 @@ class _Turning:
         inputs = [self.turned(id, _inverse(self.held[id]), op, ops) if id in self.held else id for id in op.inputs]
         outputs = [self.unturned(id) if id in self.held else id for id in op.outputs]
         ops.append(replace(op, inputs=tuple(inputs), outputs=tuple(outputs)))
-        for plain, made in zip(outputs, op.outputs, strict=True):
-            if plain != made:
-                ops.append(_transpose(plain, made, self.held[made], op))
+        for plain, stored in zip(outputs, op.outputs, strict=True):
+            if plain != stored:
+                ops.append(_transpose(plain, stored, self.held[stored], op))
         return ops
 
     def turning(self, op: Op) -> list[Op]:
         axes = self.families.turn(op, self.held)
         if not _is_in_order(axes):
             return [replace(op, attributes={"perm": list(axes)})]
-        one = self.name(op.inputs[0]) == self.name(op.outputs[0])
-        return [] if one else [replace(op, type="Sum", attributes={})]
+        same = self.name(op.inputs[0]) == self.name(op.outputs[0])
+        return [] if same else [replace(op, type="Sum", attributes={})]
 
     def following(self, op: Op) -> list[Op]:
         """``op`` on transposed tensors; its other operands are transposed first."""
@@ -248,9 +250,9 @@ class _Turning:
         return self.graph.add(Tensor(self.graph.unused(f"{id}/plain"), tensor.dtype, tensor.shape)).id
 
 
-def _transpose(given: str, made: str, axes: Axes, like: Op) -> Op:
+def _transpose(source: str, target: str, axes: Axes, like: Op) -> Op:
     return Op(
-        "Transpose", (given,), (made,), {"perm": list(axes)}, name=like.name, phase=like.phase, place=like.place,
+        "Transpose", (source,), (target,), {"perm": list(axes)}, name=like.name, phase=like.phase, place=like.place,
         guard=like.guard,
     )  # fmt: skip
 
@@ -271,16 +273,16 @@ def _with_other_unit_axes(shape: tuple[int, ...], axes: Axes, other: tuple[int, 
     """The order of a tensor that has the same axes except for some of size one; None for any other tensor."""
     places: dict[int, int] = {}
     added: list[int] = []
-    one, two = len(shape) - 1, len(other) - 1
-    while one >= 0 or two >= 0:
-        if one >= 0 and two >= 0 and shape[one] == other[two]:
-            places[one] = two
-            one, two = one - 1, two - 1
-        elif one >= 0 and shape[one] == 1:
-            one -= 1
-        elif two >= 0 and other[two] == 1:
-            added.append(two)
-            two -= 1
+    i, j = len(shape) - 1, len(other) - 1
+    while i >= 0 or j >= 0:
+        if i >= 0 and j >= 0 and shape[i] == other[j]:
+            places[i] = j
+            i, j = i - 1, j - 1
+        elif i >= 0 and shape[i] == 1:
+            i -= 1
+        elif j >= 0 and other[j] == 1:
+            added.append(j)
+            j -= 1
         else:
             return None
     order = [places[axis] for axis in axes if axis in places]

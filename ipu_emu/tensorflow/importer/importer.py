@@ -1,7 +1,8 @@
 """Importer: imports the ops of a section one by one, by the rule of their type, into a graph of the emulator.
 
-An op whose inputs are all known is folded. Variables are in static single assignment form: reads give the current
-value, and each variable that was assigned is changed once, at the end.
+An op whose inputs are all known is folded, by its rule if TensorFlow's result may depend on the processor. Variables
+are in static single assignment form: reads give the current value, and each variable that was assigned is changed
+once, at the end.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.compiler.gradients.gradient import Gradient
+from ipu_emu.compiler.rewriting.constant_evaluation import constants_of
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import BOOL, INT64, dtype_of
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import TABLE, Value, append
 from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in
-from ipu_emu.tensorflow.importer.folding import fold
-from ipu_emu.tensorflow.importer.node import SourceNode, refused
+from ipu_emu.tensorflow.importer.folding import fold, is_inexact
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode, refused
 from ipu_emu.tensorflow.importer.op_order import in_order
 from ipu_emu.tensorflow.importer.rules.control import merged
 from ipu_emu.tensorflow.importer.rules.table import RULES
@@ -33,7 +35,6 @@ __all__ = ["Importer", "StepPosition"]
 _LAST = [0, 2, 3, 1]  # [N, C, H, W] as [N, H, W, C]
 _FIRST = [0, 3, 1, 2]
 #: Ops whose result depends only on shapes.
-_OF_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "VariableShape"})
 #: Arithmetic on scalars such as learning rates.
 _OF_NUMBERS = frozenset(
     {"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Neg", "Exp", "Log", "Cast", "ReshapeTo"}
@@ -83,7 +84,7 @@ class Importer:
         #: Of the branches that are being imported, those of enclosing ones first.
         self.conditions: list[Value] = []
         #: Where the ops that computed an id belong.
-        self.made: dict[str, StepPosition] = {}
+        self.positions: dict[str, StepPosition] = {}
         self._position_of, self._marked = position_of, marked
         self._label, self._op = "", None
         self._turned: dict[tuple[str, StepPosition], Value] = {}
@@ -109,10 +110,12 @@ class Importer:
 
     def _outputs(self, op: Any, inputs: list[Imported]) -> list[Any]:
         rule = RULES.get(op.type)
-        known = all(isinstance(one, Known) for one in inputs)
+        known = all(isinstance(value, Known) for value in inputs)
         if known and not op.op_def.is_stateful and op.type not in _TRANSPARENT and op.type != "Placeholder":
+            if rule is not None and is_inexact(op) and (values := _Constants.outputs_of(op, inputs, rule)):
+                return values
             try:
-                return [Known(array) for array in fold(op, [one.array for one in inputs])]  # type: ignore[union-attr]
+                return [Known(array) for array in fold(op, [value.array for value in inputs])]  # type: ignore[union-attr]
             except Exception as error:  # an op without a kernel for eager execution
                 if rule is None:
                     raise refused(op, f"it cannot be computed when the program is compiled: {error}") from error
@@ -123,14 +126,14 @@ class Importer:
                 "other ops",
             )
         try:
-            made = rule(SourceNode(op, inputs, self))
+            outputs = rule(SourceNode(op, inputs, self))
         except EmulatorError as error:
             if str(op.name) in str(error):
                 raise
             raise refused(op, str(error.args[0] if error.args else error)) from error
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise refused(op, f"its operands do not fit: {type(error).__name__}: {error}") from error
-        return list(made) if isinstance(made, list | tuple) else [made]
+        return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
 
     # Functions
 
@@ -139,14 +142,14 @@ class Importer:
         return self._function(op, op.get_attr(name).name)
 
     def functions_of(self, op: Any, name: str) -> list[Any]:
-        return [self._function(op, one.name) for one in op.get_attr(name)]
+        return [self._function(op, function.name) for function in op.get_attr(name)]
 
     def _function(self, op: Any, name: str) -> Any:
         graph = op.graph
         while graph is not None:
-            found = graph._get_function(name)  # the graph of a function is not public
-            if found is not None:
-                body = getattr(found, "graph", None)
+            function = graph._get_function(name)  # the graph of a function is not public
+            if function is not None:
+                body = getattr(function, "graph", None)
                 if body is not None:
                     return body
             graph = getattr(graph, "outer_graph", None)
@@ -154,7 +157,7 @@ class Importer:
 
     def call(self, function: Any, inputs: Sequence[Imported]) -> list[Imported]:
         """Import the body of ``function`` in place; return its outputs."""
-        values = {tensor.name: given for tensor, given in zip(function.inputs, inputs, strict=True)}
+        values = {tensor.name: value for tensor, value in zip(function.inputs, inputs, strict=True)}
         outer = self._label, self._op
         everything = function.get_operations()
         for op in in_order(everything, {op.name: number for number, op in enumerate(everything)}):
@@ -183,30 +186,30 @@ class Importer:
             results.append(self.call(function, inputs))
             self.conditions.pop()
             finals.append({name: state.value for name, state in self.variables.items()})
-        return self._selected(node, conditions, results, [self._complete(one, before) for one in finals])
+        return self._selected(node, conditions, results, [self._complete(final, before) for final in finals])
 
     def _before(self, name: str, before: dict[str, Value]) -> Value:
         """The value of a variable before branches that may be the first to use it."""
         return before.get(name) or self.value(self.graph.tensor(self.id_of(name)))
 
-    def _complete(self, found: dict[str, Value], before: dict[str, Value]) -> dict[str, Value]:
+    def _complete(self, values: dict[str, Value], before: dict[str, Value]) -> dict[str, Value]:
         """The values of all variables after a branch, which may not use some of them."""
-        return {name: found.get(name) or self._before(name, before) for name in self.variables}
+        return {name: values.get(name) or self._before(name, before) for name in self.variables}
 
     def _selected(
         self, node: SourceNode, conditions: list[Value], results: list[Any], finals: list[Any]
     ) -> list[Any]:
         """For each output and each variable, the value of the branch whose condition holds."""
-        made = list(results[-1])
+        selected = list(results[-1])
         for condition, values in zip(conditions[::-1], results[-2::-1], strict=True):
-            made = [merged(node, condition, a, b) for a, b in zip(values, made, strict=True)]
+            selected = [merged(node, condition, a, b) for a, b in zip(values, selected, strict=True)]
         for name, state in self.variables.items():
             value = finals[-1][name]
             for condition, ends in zip(conditions[::-1], finals[-2::-1], strict=True):
                 other = ends[name]
                 value = value if other.tensor.id == value.tensor.id else condition.op("Where", other, value)
             state.value = value
-        return made
+        return selected
 
     def loop(self, node: SourceNode, condition: Any, body: Any, values: Sequence[Imported]) -> list[Imported]:
         """The values after a loop whose number of iterations is computed on the device: one op with a body.
@@ -220,22 +223,22 @@ class Importer:
                     "the number of its iterations is computed on the device, and it carries a list of tensors; give "
                     "it a number that is known when the program is compiled"
                 )
-        for one in values:
-            if isinstance(one, Variable):
-                self.read(one)
+        for value in values:
+            if isinstance(value, Variable):
+                self.read(value)
         starts = [node.of(values[number]) for number in carried]
         first = node.of(self.call(condition, values)[0]).shaped(())
-        made = self._loop_body(node, condition, body, values, [one.tensor for one in starts], carried)
+        loop_body = self._loop_body(node, condition, body, values, [start.tensor for start in starts], carried)
         names = tuple(self.graph.unused(f"{self._label}:{number}") for number in range(len(carried)))
-        inputs = ("", first.tensor.id, *(one.tensor.id for one in starts))
+        inputs = ("", first.tensor.id, *(start.tensor.id for start in starts))
         where = self.position
-        op = Op("Loop", inputs, names, {"body": made}, "", 11, self._label, where.phase, where.place)
+        op = Op("Loop", inputs, names, {"body": loop_body}, "", 11, self._label, where.phase, where.place)
         ends = [Held(self.value(tensor)) for tensor in append(self.graph, op)]
-        self.made |= dict.fromkeys(names, where)
-        found = list(values)
+        self.positions |= dict.fromkeys(names, where)
+        results = list(values)
         for number, end in zip(carried, ends, strict=True):
-            found[number] = end
-        return found
+            results[number] = end
+        return results
 
     def _loop_body(
         self,
@@ -251,20 +254,20 @@ class Importer:
         before = {name: state.value.tensor.id for name, state in self.variables.items()}
         self.graph = inner = Graph(parent=outer)
         heads = [Tensor(f"{self._label}/number", INT64, ()), Tensor(f"{self._label}/going", BOOL, ())]
-        states = [replace(one, id=f"{self._label}/state/{number}") for number, one in enumerate(starts)]
-        states = [Tensor(one.id, one.dtype, one.shape) for one in states]
-        given = list(values)
+        states = [replace(start, id=f"{self._label}/state/{number}") for number, start in enumerate(starts)]
+        states = [Tensor(state.id, state.dtype, state.shape) for state in states]
+        arguments = list(values)
         for tensor in (*heads, *states):
             inner.add(tensor)
             inner.inputs.append(tensor.id)
         for number, tensor in zip(carried, states, strict=True):
-            given[number] = Held(self.value(tensor))
+            arguments[number] = Held(self.value(tensor))
         try:
-            after = self.call(body, given)
+            after = self.call(body, arguments)
             after = [after[number] if number in carried else values[number] for number in range(len(values))]
             going = node.of(self.call(condition, after)[0]).shaped(())
             ends = [node.of(after[number]) for number in carried]
-            inner.outputs = [self.copied(one).tensor.id for one in ends]
+            inner.outputs = [self.copied(end).tensor.id for end in ends]
             inner.outputs.insert(0, going.op("And", going).tensor.id)
         finally:
             self.graph, (self._turned, self._constants, self._numbers) = outer, caches
@@ -307,9 +310,9 @@ class Importer:
             type, tuple(value.tensor.id for value in inputs), names, attributes, domain, 10, self._label,
             where.phase, where.place,
         )  # fmt: skip
-        made = append(self.graph, op)
-        self.made |= dict.fromkeys(names, where)
-        return [self.value(tensor) for tensor in made]
+        tensors = append(self.graph, op)
+        self.positions |= dict.fromkeys(names, where)
+        return [self.value(tensor) for tensor in tensors]
 
     def constant(self, array: NDArray[Any]) -> Value:
         """Return a constant, the same for small arrays of equal values."""
@@ -320,8 +323,10 @@ class Importer:
             if not array.shape and kind.is_float:
                 self._constants[key] = self.value(self.graph.constant(float(array), Tensor("", kind, ())))
                 return self._constants[key]
-            id_ = self.graph.unused(f"constant/{len(self._constants)}")
-            tensor = self.graph.add(Tensor(id_, kind, array.shape, Role.CONSTANT), np.ascontiguousarray(array))
+            constant_id = self.graph.unused(f"constant/{len(self._constants)}")
+            tensor = self.graph.add(
+                Tensor(constant_id, kind, array.shape, Role.CONSTANT), np.ascontiguousarray(array)
+            )
             self._constants[key] = self.value(tensor)
         return self._constants[key]
 
@@ -337,10 +342,10 @@ class Importer:
         """Transpose a batch of images once; the backward pass reuses the result of the forward pass of its place."""
         place = self.position.place
         for phase in (StepPhase.FORWARD, self.position.phase):
-            if (found := self._turned.get((value.tensor.id, StepPosition(phase, place)))) is not None:
-                return found
-        made = self._turned[value.tensor.id, self.position] = self._turned_now(value, perm)
-        return made
+            if (known := self._turned.get((value.tensor.id, StepPosition(phase, place)))) is not None:
+                return known
+        turned = self._turned[value.tensor.id, self.position] = self._turned_now(value, perm)
+        return turned
 
     def _turned_now(self, value: Value, perm: list[int]) -> Value:
         if value.tensor.shape[-2:] == (1, 1) or value.tensor.shape[1:3] == (1, 1):  # no element moves
@@ -408,8 +413,8 @@ class Importer:
             self.apply("CopyVarUpdate", [variable, state.value], {})
         for name, state in self.variables.items():
             if state.phases == {StepPhase.UPDATE}:
-                id_ = self.id_of(name)
-                self.graph.tensors[id_] = replace(self.graph.tensor(id_), role=Role.STATE)
+                id = self.id_of(name)
+                self.graph.tensors[id] = replace(self.graph.tensor(id), role=Role.STATE)
         return [state.variable.name for state in changed]
 
     def _writing(self, state: _State) -> StepPosition:
@@ -425,7 +430,7 @@ class Importer:
         op = Op("Sum", (value.tensor.id,), (name,), {}, "", 10, name, self.position.phase, self.position.place)
         tensor = replace(value.tensor, id=name, role=Role.COMPUTED)
         self.graph.append(op, [tensor])
-        self.made[name] = self.position
+        self.positions[name] = self.position
         return self.value(tensor)
 
     def id_of(self, name: str) -> str:
@@ -433,11 +438,41 @@ class Importer:
         return f"variable/{name}"
 
 
+class _Constants(Importer):
+    """Imports one op on constants, which have TensorFlow's types, to compute its outputs now."""
+
+    @classmethod
+    def outputs_of(cls, op: Any, inputs: Sequence[Imported], rule: Rule) -> list[Known]:
+        """The outputs of an op with known inputs; none where its rule does not take them."""
+        aside = cls(lambda _: StepPosition(), lambda *_: None)
+        aside._label = op.name
+        try:
+            results = rule(SourceNode(op, inputs, aside))
+            results = results if isinstance(results, list | tuple) else [results]
+            values = [aside._value(result) for result in results[: len(op.outputs)]]
+            arrays = constants_of(aside.graph, [value.tensor.id for value in values])
+        except (EmulatorError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            return []
+        kinds = [tensor.dtype.as_numpy_dtype for tensor in op.outputs]
+        return [
+            Known(array.reshape(value.tensor.shape).astype(kind))
+            for array, value, kind in zip(arrays, values, kinds, strict=False)
+        ]
+
+    def _value(self, result: Any) -> Value:
+        return result if isinstance(result, Value) else SourceNode(None, [result], self).x
+
+    def constant(self, array: NDArray[Any]) -> Value:
+        array = np.asarray(array)
+        tensor = Tensor(self.graph.unused("constant"), dtype_of(array), array.shape, Role.CONSTANT)
+        return self.value(self.graph.add(tensor, array))
+
+
 def _each_taken(conditions: Sequence[Value]) -> list[Value]:
     """Whether each branch is taken: ``conditions`` are those of all but the last, which is taken if none holds."""
-    (last, *others) = (one.op("Not") for one in conditions)
-    for one in others:
-        last = last.op("And", one)
+    (last, *others) = (condition.op("Not") for condition in conditions)
+    for other in others:
+        last = last.op("And", other)
     return [*conditions, last]
 
 

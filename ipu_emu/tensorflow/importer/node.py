@@ -94,50 +94,50 @@ class SourceNode:
     def y(self) -> Value:
         return self.value(1)
 
-    def of(self, given: Imported | Value) -> Value:
-        """``given`` as a tensor of the graph, in TensorFlow's order of axes."""
-        if isinstance(given, Value):
-            return given
-        if isinstance(given, Known):
-            return self.writer.constant(given.array)
-        if isinstance(given, Held):
-            return self.writer.plain(given)
-        raise self.refuse(f"it takes a tensor, found {type(given).__name__}")
+    def of(self, value: Imported | Value) -> Value:
+        """``value`` as a tensor of the graph, in TensorFlow's order of axes."""
+        if isinstance(value, Value):
+            return value
+        if isinstance(value, Known):
+            return self.writer.constant(value.array)
+        if isinstance(value, Held):
+            return self.writer.plain(value)
+        raise self.refuse(f"it takes a tensor, found {type(value).__name__}")
 
     def known(self, index: int) -> NDArray[Any]:
         """The value of input ``index``; raise UnsupportedError if it is computed on the device."""
-        given = self.inputs[index]
-        if not isinstance(given, Known):
+        value = self.inputs[index]
+        if not isinstance(value, Known):
             name = self.op.op_def.input_arg[min(index, len(self.op.op_def.input_arg) - 1)].name
             raise self.refuse(f"its input '{name}' must be known when the program is compiled, and is computed by it")
-        return given.array
+        return value.array
 
     def integers(self, index: int) -> list[int]:
-        return [int(one) for one in self.known(index).reshape(-1)]
+        return [int(number) for number in self.known(index).reshape(-1)]
 
     def integer(self, index: int) -> int:
         return int(self.known(index).reshape(-1)[0])
 
     def shape(self, index: int) -> tuple[int, ...]:
-        given = self.inputs[index]
-        if isinstance(given, Known | Held | Variable):
-            return tuple(given.shape)
+        value = self.inputs[index]
+        if isinstance(value, Known | Held | Variable):
+            return tuple(value.shape)
         raise self.refuse("it takes a tensor, found a list")
 
     def held(self, index: int) -> Held:
         """Input ``index`` in the order of axes in which it is stored."""
-        given = self.inputs[index]
-        return given if isinstance(given, Held) else Held(self.of(given))
+        value = self.inputs[index]
+        return value if isinstance(value, Held) else Held(self.of(value))
 
     def first(self, index: int) -> Value:
         """Input ``index``, a batch of images, as [N, C, H, W]."""
         return self.writer.first(self.held(index))
 
     def variable(self, index: int) -> Variable:
-        given = self.inputs[index]
-        if not isinstance(given, Variable):
+        value = self.inputs[index]
+        if not isinstance(value, Variable):
             raise self.refuse("it takes a resource variable; set use_resource=True for its variable scope")
-        return given
+        return value
 
     def constant(self, value: Any, numpy: Any) -> Value:
         """A constant of the device's type for ``numpy``."""
@@ -148,31 +148,31 @@ class SourceNode:
     def aligned(self, *indices: int) -> tuple[list[Value], bool]:
         """Inputs (by default all) reshaped such that they broadcast, and whether the result is channels first."""
         chosen = [self.inputs[index] for index in indices] if indices else self.inputs
-        first = any(isinstance(one, Held) and one.channels_first for one in chosen)
-        given = [self._without_repetition(one, chosen) for one in chosen]
+        first = any(isinstance(value, Held) and value.channels_first for value in chosen)
+        values = [self._without_repetition(value, chosen) for value in chosen]
         if not first:
-            return [self.of(one) for one in given], False
-        rank = max(len(one.shape) for one in given if isinstance(one, Known | Held))
+            return [self.of(value) for value in values], False
+        rank = max(len(value.shape) for value in values if isinstance(value, Known | Held))
         if rank > 4:
-            return [self.of(one) for one in given], False
-        return [self._image(one) for one in given], True
+            return [self.of(value) for value in values], False
+        return [self._image(value) for value in values], True
 
-    def _without_repetition(self, given: Imported, chosen: Sequence[Imported]) -> Imported:
+    def _without_repetition(self, value: Imported, chosen: Sequence[Imported]) -> Imported:
         """A constant of equal elements as a scalar, if that gives the same result."""
-        if not isinstance(given, Known) or given.array.size < 2:
-            return given
-        others = [one.shape for one in chosen if one is not given and isinstance(one, Held)]
-        whole = np.broadcast_shapes(*others, given.shape) if others else None
-        if whole is None or np.broadcast_shapes(*others) != whole:
-            return given
-        number = given.array.reshape(-1)[:1]
-        return Known(number.reshape(())) if (given.array == number).all() else given
+        if not isinstance(value, Known) or value.array.size < 2:
+            return value
+        others = [other.shape for other in chosen if other is not value and isinstance(other, Held)]
+        shape = np.broadcast_shapes(*others, value.shape) if others else None
+        if shape is None or np.broadcast_shapes(*others) != shape:
+            return value
+        number = value.array.reshape(-1)[:1]
+        return Known(number.reshape(())) if (value.array == number).all() else value
 
-    def _image(self, given: Imported) -> Value:
-        """``given`` reshaped such that it broadcasts with [N, C, H, W]."""
-        if isinstance(given, Held) and given.channels_first:
-            return given.value
-        value = self.of(given)
+    def _image(self, operand: Imported) -> Value:
+        """``operand`` reshaped such that it broadcasts with [N, C, H, W]."""
+        if isinstance(operand, Held) and operand.channels_first:
+            return operand.value
+        value = self.of(operand)
         shape = value.tensor.shape
         if len(shape) == 0:
             return value

@@ -16,21 +16,21 @@ def in_order(ops: Sequence[Any], index: dict[str, int]) -> list[Any]:
     """
     chosen = {op.name: op for op in ops}
     needs = {
-        name: {one.name for one in (*(t.op for t in op.inputs), *op.control_inputs) if one.name in chosen}
+        name: {source.name for source in (*(t.op for t in op.inputs), *op.control_inputs) if source.name in chosen}
         for name, op in chosen.items()
     }
     followers: dict[str, list[str]] = {}
     for name, before in needs.items():
-        for one in before:
-            followers.setdefault(one, []).append(name)
+        for needed in before:
+            followers.setdefault(needed, []).append(name)
     ready = [(index[name], name) for name, before in needs.items() if not before]
     heapify(ready)
-    made = []
+    ordered = []
     while ready:
         _, name = heappop(ready)
-        made.append(chosen[name])
+        ordered.append(chosen[name])
         for other in followers.get(name, ()):
             needs[other].discard(name)
             if not needs[other]:
                 heappush(ready, (index[other], other))
-    return made
+    return ordered

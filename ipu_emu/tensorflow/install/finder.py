@@ -137,7 +137,7 @@ class Finder(MetaPathFinder):
                 check_versions()
         if name := _OF_KERAS.match(fullname):
             check_keras(name[1])  # `from keras import ops` looks it up by this name
-        package = next((one for one in _PACKAGES if f"{fullname}.".startswith(f"{one}.")), None)
+        package = next((prefix for prefix in _PACKAGES if f"{fullname}.".startswith(f"{prefix}.")), None)
         if package is None or (package in _KERAS_APIS and find_spec("tf_keras") is None):
             return None
         check_versions()
@@ -152,14 +152,14 @@ class Finder(MetaPathFinder):
                 raise ModuleNotFoundError(f"{fullname} is not part of the emulator; {_REFUSED[rest]}", name=fullname)
             rest = _MOVED.get(rest, rest)
         module = f"{target_package}.{rest}" if rest else target_package
-        found = find_spec(module)
-        if found is None and package in _KERAS_APIS:
+        spec = find_spec(module)
+        if spec is None and package in _KERAS_APIS:
             return None
-        if found is None:
+        if spec is None:
             raise ModuleNotFoundError(
                 f"{fullname} is not part of the emulator (see docs/tensorflow.md for what is)", name=fullname
             )
-        return ModuleSpec(fullname, _Alias(module), is_package=found.submodule_search_locations is not None)
+        return ModuleSpec(fullname, _Alias(module), is_package=spec.submodule_search_locations is not None)
 
 
 def _prepare() -> None:
@@ -179,7 +179,7 @@ def install() -> None:
 
 def uninstall() -> None:
     """Remove the finder, and restore TensorFlow."""
-    for finder in [one for one in sys.meta_path if isinstance(one, Finder)]:
+    for finder in [entry for entry in sys.meta_path if isinstance(entry, Finder)]:
         if finder.state.replaced:
             from ipu_emu.tensorflow.install import patches
 

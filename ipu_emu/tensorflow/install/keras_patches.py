@@ -73,7 +73,7 @@ def _apply_gradients(before: Any) -> Any:
         marked, trace.applying = totals(trace, pairs), True
         try:
             with trace.updating():
-                reduced = [(one if one is None else cross_replica_mean(one), variable) for one, variable in marked]
+                reduced = [(g if g is None else cross_replica_mean(g), variable) for g, variable in marked]
                 return before(self, reduced, *arguments, **named)
         finally:
             trace.applying = False
@@ -118,10 +118,10 @@ def _layer_call(before: Any) -> Any:
             with called(self):
                 return before(self, *arguments, **named)
         nodes = len(self._inbound_nodes)
-        made = before(self, *arguments, **named)
+        outputs = before(self, *arguments, **named)
         for node in self._inbound_nodes[nodes:]:
             set_stage(node, stage)
-        return made
+        return outputs
 
     return __call__
 
@@ -168,17 +168,17 @@ def _infer_steps(before: Any) -> Any:
 
     @functools.wraps(before)
     def infer_steps(self: Any, steps: Any, dataset: Any) -> Any:
-        found, model = before(self, steps, dataset), self._model
+        inferred, model = before(self, steps, dataset), self._model
         extension = None if model is None or steps is not None else extension_of(model)
-        if found is None or extension is None:
-            return found
+        if inferred is None or extension is None:
+            return inferred
         replicas = replicas_of(model, extension)
-        if 0 < found < replicas:
+        if 0 < inferred < replicas:
             raise ValueError(
-                f"The data has {found} batches, and each step takes one for each of {replicas} replicas; use smaller "
-                "batches, or fewer IPUs"
+                f"The data has {inferred} batches, and each step takes one for each of {replicas} replicas; use "
+                "smaller batches, or fewer IPUs"
             )
-        return found // replicas
+        return inferred // replicas
 
     return infer_steps
 
@@ -193,9 +193,9 @@ def _get_config(before: Any) -> Any:
 
 def _from_config(before: Any) -> Any:
     def from_config(cls: Any, config: Any, custom_objects: Any = None) -> Any:
-        kept = config.get(KEY) if isinstance(config, dict) else None
-        plain = {name: value for name, value in config.items() if name != KEY} if kept else config
-        return restore_options(before.__get__(None, cls)(plain, custom_objects), kept)
+        saved = config.get(KEY) if isinstance(config, dict) else None
+        plain = {name: value for name, value in config.items() if name != KEY} if saved else config
+        return restore_options(before.__get__(None, cls)(plain, custom_objects), saved)
 
     return classmethod(from_config)
 
@@ -328,12 +328,12 @@ KERAS_PATCHES: tuple[Patch, ...] = (
     Patch(f"{_MODEL}.fit", "two people can compare the weights that they have trained", _reported_fit),
     Patch(f"{_MODEL}.compile", "a program has no eager steps, and takes gradients itself", _checked_compile),
     *(
-        Patch(f"tf_keras.src.engine.{place}.get_config", "a configuration keeps the options of a model", _get_config)
-        for place in ("functional:Functional", "sequential:Sequential")
+        Patch(f"tf_keras.src.engine.{owner}.get_config", "a configuration keeps the options of a model", _get_config)
+        for owner in ("functional:Functional", "sequential:Sequential")
     ),
     *(
-        Patch(f"tf_keras.src.engine.{place}.from_config", "a loaded model has its options again", _from_config)
-        for place in ("training:Model", "sequential:Sequential")
+        Patch(f"tf_keras.src.engine.{owner}.from_config", "a loaded model has its options again", _from_config)
+        for owner in ("training:Model", "sequential:Sequential")
     ),
     Patch(
         f"{_MODEL}._validate_and_get_metrics_result",
@@ -361,7 +361,10 @@ KERAS_PATCHES: tuple[Patch, ...] = (
         _gradient_function,
         _register,
     ),
-    *(Patch(f"{_MODEL}.{one.__name__}", "models for the IPU have this method", _method(one)) for one in METHODS),
+    *(
+        Patch(f"{_MODEL}.{method.__name__}", "models for the IPU have this method", _method(method))
+        for method in METHODS
+    ),
     Patch(
         "tensorflow.python.eager.polymorphic_function.polymorphic_function:Function.__call__",
         "what is marked in a trace is in one graph: a tf.function in a program becomes a part of it",

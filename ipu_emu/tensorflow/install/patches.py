@@ -47,11 +47,11 @@ class Patch:
     def owner(self) -> tuple[Any, str]:
         """The object that has the attribute, and the name of the attribute."""
         module, _, path = self.target.partition(":")
-        found: Any = import_module(module)
+        owner: Any = import_module(module)
         *parents, last = path.split(".")
         for parent in parents:
-            found = getattr(found, parent)
-        return found, last
+            owner = getattr(owner, parent)
+        return owner, last
 
 
 def applied() -> bool:
@@ -130,8 +130,8 @@ def _session_run(before: Any) -> Any:
 def _session_callable(before: Any) -> Any:
     @functools.wraps(before)
     def make_callable(self: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
-        made = before(self, fetches, feed_list, accept_options)
-        return lambda *values, **options: _run(self, lambda: made(*values, **options))
+        call = before(self, fetches, feed_list, accept_options)
+        return lambda *values, **options: _run(self, lambda: call(*values, **options))
 
     return make_callable
 
@@ -169,11 +169,11 @@ def _estimators(before: Any) -> Any:
     return before or estimator
 
 
-def _estimators_of_the_first_version(made: Any) -> None:
+def _estimators_of_the_first_version(module: Any) -> None:
     """Set or delete the same name in the API of TensorFlow 1."""
     first_version = import_module("tensorflow.compat.v1")
-    if made is not None:
-        vars(first_version)["estimator"] = made
+    if module is not None:
+        vars(first_version)["estimator"] = module
     else:
         vars(first_version).pop("estimator", None)
 

@@ -34,16 +34,16 @@ def installed_version() -> str | None:
 
 def check_versions() -> None:
     """Raise ModuleNotFoundError unless a suitable TensorFlow is installed; choose Keras 2 if both are installed."""
-    found = installed_version()
-    if found is None:
+    installed = installed_version()
+    if installed is None:
         raise ModuleNotFoundError(
             f"tensorflow.python.ipu needs TensorFlow, which is not installed; run: {_HOW}", name="tensorflow"
         )
-    numbers = tuple(int(part) for part in found.split(".")[:2])
+    numbers = tuple(int(part) for part in installed.split(".")[:2])
     if not OLDEST <= numbers < TOO_NEW:
         oldest, newest = f"{OLDEST[0]}.{OLDEST[1]}", f"{TOO_NEW[0]}.{TOO_NEW[1] - 1}"
         raise ModuleNotFoundError(
-            f"tensorflow.python.ipu works with TensorFlow {oldest} to {newest}, found {found}; run: {_HOW}",
+            f"tensorflow.python.ipu works with TensorFlow {oldest} to {newest}, found {installed}; run: {_HOW}",
             name="tensorflow",
         )
     if numbers < _QUIET:

@@ -80,7 +80,7 @@ class ModelLayerPipelineStageAssignment(_CallAssignment):
 def assignment_of(model: Any) -> list[Any]:
     """The current assignments of a model; raise ValueError for a subclassed model that was not built."""
     if isinstance(model, sequential.Sequential):
-        return [SequentialLayerPipelineStageAssignment(one, stage_of(one)) for one in model.layers]
+        return [SequentialLayerPipelineStageAssignment(layer, stage_of(layer)) for layer in model.layers]
     if isinstance(model, functional.Functional):
         return [
             FunctionalLayerPipelineStageAssignment(
@@ -105,8 +105,8 @@ def nodes_of(model: Any) -> list[Any]:
 
 
 def _stage_of_node(node: Any) -> int | None:
-    given = stage_of(node)
-    return stage_of(node.layer) if given is None else given
+    stage = stage_of(node)
+    return stage_of(node.layer) if stage is None else stage
 
 
 def _calls_of(model: Any) -> list[tuple[Any, int]]:
@@ -120,59 +120,61 @@ def _calls_of(model: Any) -> list[tuple[Any, int]]:
     graph = func_graph.FuncGraph("calls")
     with graph.as_default(), layer_calls(model) as seen:
         if model._saved_model_inputs_spec is not None:
-            given = nest.map_structure(
-                lambda one: array_ops.placeholder(one.dtype, one.shape), model._saved_model_inputs_spec
+            inputs = nest.map_structure(
+                lambda leaf: array_ops.placeholder(leaf.dtype, leaf.shape), model._saved_model_inputs_spec
             )
         else:
             spec = tensor_spec.TensorSpec(specs, model.compute_dtype)
-            given = array_ops.placeholder(spec.dtype, spec.shape)
-        model(given, training=False)
+            inputs = array_ops.placeholder(spec.dtype, spec.shape)
+        model(inputs, training=False)
     return [(call.layer, call.number) for call in seen]
 
 
 # Changing
 
 
-def assign(model: Any, given: Any) -> None:
+def assign(model: Any, assignments: Any) -> None:
     """Set the stages of a model; raise ValueError for mistakes."""
-    if not isinstance(given, list | tuple):
+    if not isinstance(assignments, list | tuple):
         raise ValueError("`pipeline_stage_assignment` needs to be a list.")
     if isinstance(model, sequential.Sequential):
-        _assign_sequential(model, given)
+        _assign_sequential(model, assignments)
         return
     current = assignment_of(model)
     kind = type(current[0]) if current else FunctionalLayerPipelineStageAssignment
-    for one in given:
-        if not isinstance(one, kind):
+    for entry in assignments:
+        if not isinstance(entry, kind):
             raise ValueError(
                 f"All elements of `pipeline_stage_assignment` are expected to be instances of {kind.__name__}, but "
-                f"found {one!r}."
+                f"found {entry!r}."
             )
-    _check_length(given, len(current), "layers in the graph")
-    for one, own in zip(given, current, strict=True):
-        if (one.layer, one.node_index) != (own.layer, own.node_index):
+    _check_length(assignments, len(current), "layers in the graph")
+    for entry, own in zip(assignments, current, strict=True):
+        if (entry.layer, entry.node_index) != (own.layer, own.node_index):
             raise ValueError(
                 "The order of `pipeline_stage_assignment` does not match the post-order generated from the graph: "
-                f"expected a call of {own.layer.name}, found one of {one.layer.name}. Take the list from "
+                f"expected a call of {own.layer.name}, found one of {entry.layer.name}. Take the list from "
                 "`get_pipeline_stage_assignment()` and change its stages only."
             )
-        if one.pipeline_stage is None:
+        if entry.pipeline_stage is None:
             raise ValueError(
-                f"Layer {one.layer.name} with node index {one.node_index} has not been assigned a pipeline stage."
+                f"Layer {entry.layer.name} with node index {entry.node_index} has not been assigned a pipeline stage."
             )
-    check_order([one.pipeline_stage for one in given])
+    check_order([entry.pipeline_stage for entry in assignments])
     if isinstance(model, functional.Functional):
-        for node, one in zip(nodes_of(model), given, strict=True):
-            set_stage(node, one.pipeline_stage)
+        for node, entry in zip(nodes_of(model), assignments, strict=True):
+            set_stage(node, entry.pipeline_stage)
     else:
-        model.__dict__["_ipu_stages"] = {(one.layer.name, one.node_index): one.pipeline_stage for one in given}
+        model.__dict__["_ipu_stages"] = {
+            (entry.layer.name, entry.node_index): entry.pipeline_stage for entry in assignments
+        }
     _forget(model)
 
 
-def _assign_sequential(model: Any, given: Sequence[Any]) -> None:
-    _check_length(given, len(model.layers), "layers in the model")
-    stages: list[Any] = [one.pipeline_stage if isinstance(one, _Assignment) else one for one in given]
-    if any(isinstance(one, bool) or not isinstance(one, int) for one in stages):
+def _assign_sequential(model: Any, assignments: Sequence[Any]) -> None:
+    _check_length(assignments, len(model.layers), "layers in the model")
+    stages: list[Any] = [entry.pipeline_stage if isinstance(entry, _Assignment) else entry for entry in assignments]
+    if any(isinstance(entry, bool) or not isinstance(entry, int) for entry in stages):
         raise ValueError("All elements of `pipeline_stage_assignment` must be integers, one stage for each layer.")
     if stages and stages[0] != 0:
         raise ValueError(f"The first pipeline stage in `pipeline_stage_assignment` must be 0, but it is {stages[0]}.")
@@ -187,11 +189,11 @@ def _assign_sequential(model: Any, given: Sequence[Any]) -> None:
     _forget(model)
 
 
-def _check_length(given: Sequence[Any], count: int, of_what: str) -> None:
-    if len(given) != count:
+def _check_length(assignments: Sequence[Any], count: int, of_what: str) -> None:
+    if len(assignments) != count:
         raise ValueError(
-            f"The length of the provided `pipeline_stage_assignment` ({len(given)}) does not match the number of "
-            f"{of_what} ({count}). Each layer needs one stage."
+            f"The length of the provided `pipeline_stage_assignment` ({len(assignments)}) does not match the number "
+            f"of {of_what} ({count}). Each layer needs one stage."
         )
 
 
@@ -208,16 +210,16 @@ def check_order(stages: Sequence[int]) -> None:
 
 def check_complete(model: Any, assignments: Sequence[Any]) -> None:
     """Raise ValueError unless every layer has a stage, and none reads a later stage."""
-    missing = [one.layer.name for one in assignments if one.pipeline_stage is None]
+    missing = [entry.layer.name for entry in assignments if entry.pipeline_stage is None]
     if missing:
         raise ValueError(
             "All layers of a pipelined model must have an associated pipeline stage. However, "
             f"{', '.join(missing)} {'has' if len(missing) == 1 else 'have'} none."
         )
-    check_order([one.pipeline_stage for one in assignments])
+    check_order([entry.pipeline_stage for entry in assignments])
     if not isinstance(model, functional.Functional) or isinstance(model, sequential.Sequential):
         return
-    stages = {id(node): one.pipeline_stage for node, one in zip(nodes_of(model), assignments, strict=True)}
+    stages = {id(node): entry.pipeline_stage for node, entry in zip(nodes_of(model), assignments, strict=True)}
     for node in nodes_of(model):
         for parent in node.parent_nodes:
             if stages.get(id(parent), 0) > stages[id(node)]:
@@ -248,10 +250,10 @@ def summary(model: Any, line_length: int | None, print_fn: Any) -> None:
     write = print if print_fn is None else print_fn
     width = line_length or 80
     rows = [("Layer (type) (node index)", "Pipeline stage")]
-    for one in assignment_of(model):
-        index = f" ({one.node_index})" if isinstance(one, _CallAssignment) else ""
-        stage = "-" if one.pipeline_stage is None else str(one.pipeline_stage)
-        rows.append((f"{one.layer.name} ({type(one.layer).__name__}){index}", stage))
+    for entry in assignment_of(model):
+        index = f" ({entry.node_index})" if isinstance(entry, _CallAssignment) else ""
+        stage = "-" if entry.pipeline_stage is None else str(entry.pipeline_stage)
+        rows.append((f"{entry.layer.name} ({type(entry.layer).__name__}){index}", stage))
     write(f'Model: "{model.name}"')
     write("_" * width)
     for number, (left, right) in enumerate(rows):

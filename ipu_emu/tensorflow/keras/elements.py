@@ -30,7 +30,7 @@ def groups_of(iterator: Any, steps: int, replicas: int) -> list[ElementGroup]:
     """
     spec = iterator.element_spec
     _check(spec)
-    if all(one.shape.is_fully_defined() for one in nest.flatten(spec)):
+    if all(leaf.shape.is_fully_defined() for leaf in nest.flatten(spec)):
         return [ElementGroup(spec, steps, iterator)]
     taken: list[Any] = []
     for _ in range(steps * replicas):
@@ -45,10 +45,10 @@ def groups_of(iterator: Any, steps: int, replicas: int) -> list[ElementGroup]:
 
 
 def _check(spec: Any) -> None:
-    for one in nest.flatten(spec):
-        if not isinstance(one, tensor_lib.TensorSpec):
+    for leaf in nest.flatten(spec):
+        if not isinstance(leaf, tensor_lib.TensorSpec):
             raise UnsupportedError(
-                f"The data set has elements of {type(one).__name__}, which the IPU does not take; make them dense"
+                f"The data set has elements of {type(leaf).__name__}, which the IPU does not take; make them dense"
             )
 
 

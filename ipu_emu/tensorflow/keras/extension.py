@@ -40,5 +40,5 @@ def extension_of(model: Any) -> Extension | None:
     """The extension of a model; None for a model that runs on the host."""
     if current_strategy() is not None:
         extend(model)
-    found: Extension | None = model.__dict__.get(_ATTRIBUTE)
-    return found
+    extension: Extension | None = model.__dict__.get(_ATTRIBUTE)
+    return extension

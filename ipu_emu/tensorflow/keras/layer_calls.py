@@ -59,7 +59,7 @@ def called(layer: Any) -> Iterator[None]:
     elif not watch.inside:
         yield
     else:
-        number = sum(one.layer is layer for one in watch.calls[watch.first :])
+        number = sum(earlier.layer is layer for earlier in watch.calls[watch.first :])
         call = LayerCall(layer, number, _position())
         watch.calls.append(call)
         watch.busy = True

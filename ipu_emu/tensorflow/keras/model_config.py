@@ -26,22 +26,25 @@ def add_options(model: Any, config: dict[str, Any]) -> dict[str, Any]:
     if extension is None or (extension.options == ModelOptions() and not is_pipelined(model)):
         return config
     options = extension.options
-    for name, kept in (("pipelining_kwargs", options.pipelining), ("optimizer keyword arguments", options.optimizer)):
-        if kept:
+    for name, args in (("pipelining_kwargs", options.pipelining), ("optimizer keyword arguments", options.optimizer)):
+        if args:
             _log.info("The %s of %s are not part of its configuration; set them again", name, model.name)
     stages: list[Any] = []
     if is_pipelined(model):
-        stages = [[one.layer.name, getattr(one, "node_index", 0), one.pipeline_stage] for one in assignment_of(model)]
+        stages = [
+            [entry.layer.name, getattr(entry, "node_index", 0), entry.pipeline_stage]
+            for entry in assignment_of(model)
+        ]
     return {**config, KEY: {**options.to_config(), "pipeline_stages": stages}}
 
 
-def restore_options(model: Any, kept: dict[str, Any] | None) -> Any:
+def restore_options(model: Any, saved: dict[str, Any] | None) -> Any:
     """Restore the options in a configuration, if ``model`` runs on the device; return the model."""
     extension = extension_of(model)
-    if kept is None or extension is None:
+    if saved is None or extension is None:
         return model
-    extension.options = ModelOptions.from_config(kept)
-    by_name = {(name, number): stage for name, number, stage in kept["pipeline_stages"]}
+    extension.options = ModelOptions.from_config(saved)
+    by_name = {(name, number): stage for name, number, stage in saved["pipeline_stages"]}
     if isinstance(model, functional.Functional) and model._is_graph_network:
         for node in nodes_of(model):
             set_stage(node, by_name.get((node.layer.name, node.layer._inbound_nodes.index(node))))

@@ -106,13 +106,13 @@ def print_pipeline_stage_assignment_summary(self: Any, line_length: int | None =
 
 
 def _extension(model: Any, method: str) -> Extension:
-    found = extension_of(model)
-    if found is None:
+    extension = extension_of(model)
+    if extension is None:
         raise RuntimeError(
             f"{method} needs a model for the IPU, and {model.name} was made outside of the scope of an IPUStrategy; "
             "make it in `with strategy.scope():`"
         )
-    return found
+    return extension
 
 
 def _changed(model: Any) -> None:
@@ -120,13 +120,13 @@ def _changed(model: Any) -> None:
     model.train_function = model.test_function = model.predict_function = None
 
 
-def _checked(given: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    unknown = sorted(set(given) - set(known))
+def _checked(options: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    unknown = sorted(set(options) - set(known))
     if unknown:
         raise ValueError(
             f"{', '.join(unknown)}: there is no such option of a queue; the options are {', '.join(known)}"
         )
-    return given
+    return options
 
 
 METHODS = (

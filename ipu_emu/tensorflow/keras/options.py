@@ -75,19 +75,19 @@ class ModelOptions:
         }
 
     @classmethod
-    def from_config(cls, given: Mapping[str, Any]) -> ModelOptions:
+    def from_config(cls, config: Mapping[str, Any]) -> ModelOptions:
         """The options of a configuration."""
         return cls(
-            steps=given["gradient_accumulation_steps_per_replica"],
-            reduction=given["gradient_accumulation_reduction_method"],
-            pipeline_steps=given["pipelining_gradient_accumulation_steps_per_replica"],
-            device_mapping=given["pipelining_device_mapping"],
-            accumulate_outfeed=given["pipelining_accumulate_outfeed"],
-            pipeline_reduction=given["pipelining_gradient_accumulation_reduction_method"],
-            asynchronous=given["asynchronous_callbacks"],
-            infeed=given["infeed_kwargs"],
-            outfeed=given["outfeed_kwargs"],
-            metrics=ReplicatedMetricReductionMethod.parse(given["replicated_metric_reduction_method"]),
+            steps=config["gradient_accumulation_steps_per_replica"],
+            reduction=config["gradient_accumulation_reduction_method"],
+            pipeline_steps=config["pipelining_gradient_accumulation_steps_per_replica"],
+            device_mapping=config["pipelining_device_mapping"],
+            accumulate_outfeed=config["pipelining_accumulate_outfeed"],
+            pipeline_reduction=config["pipelining_gradient_accumulation_reduction_method"],
+            asynchronous=config["asynchronous_callbacks"],
+            infeed=config["infeed_kwargs"],
+            outfeed=config["outfeed_kwargs"],
+            metrics=ReplicatedMetricReductionMethod.parse(config["replicated_metric_reduction_method"]),
         )
 
 
@@ -115,7 +115,7 @@ def pipelining_options(
     """``options`` with those of ``set_pipelining_options``; raise ValueError for mistakes. None changes nothing."""
     _check_steps(steps)
     if device_mapping is not None and not (
-        isinstance(device_mapping, list) and all(isinstance(one, int) for one in device_mapping)
+        isinstance(device_mapping, list) and all(isinstance(ipu, int) for ipu in device_mapping)
     ):
         raise ValueError("Expected `device_mapping` to be a list of integers.")
     for name, own in _RENAMED.items():
@@ -131,14 +131,14 @@ def pipelining_options(
             raise ValueError(
                 f"Found `{name}` key in `pipelining_kwargs`. This argument is not compatible with Keras."
             )
-    made = replace(options, pipeline_reduction=GradientAccumulationReductionMethod.parse(reduction).name)
+    changed = replace(options, pipeline_reduction=GradientAccumulationReductionMethod.parse(reduction).name)
     if steps is not None:
-        made = replace(made, pipeline_steps=steps)
+        changed = replace(changed, pipeline_steps=steps)
     if device_mapping is not None:
-        made = replace(made, device_mapping=device_mapping)
+        changed = replace(changed, device_mapping=device_mapping)
     if accumulate_outfeed is not None:
-        made = replace(made, accumulate_outfeed=bool(accumulate_outfeed))
-    return replace(made, pipelining=dict(arguments)) if arguments else made
+        changed = replace(changed, accumulate_outfeed=bool(accumulate_outfeed))
+    return replace(changed, pipelining=dict(arguments)) if arguments else changed
 
 
 def accumulation_options(
@@ -158,10 +158,10 @@ def accumulation_options(
                 else f"Set the `{own}` argument instead."
             )
             raise ValueError(f"Found `{name}` key in `gradient_accumulation_optimizer_kwargs`. {instead}")
-    made = replace(options, reduction=GradientAccumulationReductionMethod.parse(reduction).name)
+    changed = replace(options, reduction=GradientAccumulationReductionMethod.parse(reduction).name)
     if steps is not None:
-        made = replace(made, steps=steps)
-    return replace(made, optimizer=dict(arguments)) if arguments else made
+        changed = replace(changed, steps=steps)
+    return replace(changed, optimizer=dict(arguments)) if arguments else changed
 
 
 def _check_steps(value: Any) -> None:

@@ -40,11 +40,11 @@ def stages_of(model: Any) -> dict[tuple[int, int], int]:
     assignments = assignment_of(model)
     check_complete(model, assignments)
     if isinstance(model, sequential.Sequential):
-        return {(id(one.layer), 0): one.pipeline_stage for one in assignments}
+        return {(id(entry.layer), 0): entry.pipeline_stage for entry in assignments}
     if not isinstance(model, functional.Functional):
-        return {(id(one.layer), one.node_index): one.pipeline_stage for one in assignments}
-    by_node = {(id(one.layer), one.node_index): one.pipeline_stage for one in assignments}
-    found: dict[tuple[int, int], int] = {}
+        return {(id(entry.layer), entry.node_index): entry.pipeline_stage for entry in assignments}
+    by_node = {(id(entry.layer), entry.node_index): entry.pipeline_stage for entry in assignments}
+    stages: dict[tuple[int, int], int] = {}
     seen: dict[int, int] = {}
     for depth in sorted(model._nodes_by_depth, reverse=True):
         for node in model._nodes_by_depth[depth]:
@@ -52,8 +52,8 @@ def stages_of(model: Any) -> dict[tuple[int, int], int]:
                 layer = id(node.layer)
                 number = seen.setdefault(layer, 0)
                 seen[layer] = number + 1
-                found[layer, number] = by_node[layer, node.layer._inbound_nodes.index(node)]
-    return found
+                stages[layer, number] = by_node[layer, node.layer._inbound_nodes.index(node)]
+    return stages
 
 
 def mapping_of(options: ModelOptions, stages: int) -> list[int]:
@@ -92,7 +92,7 @@ def pipeline_section(
     )
     section.offload = pipeline.offload_weight_update_variables
     section.shard_states = pipeline.replicated_optimizer_state_sharding
-    return PipelineSection(pipeline, tuple(sorted(ranges, key=lambda one: (one[2], one[0]))), by_inputs=True)
+    return PipelineSection(pipeline, tuple(sorted(ranges, key=lambda entry: (entry[2], entry[0]))), by_inputs=True)
 
 
 def _warn_of_batch_norms(calls: Sequence[LayerCall]) -> None:
@@ -107,8 +107,8 @@ def _warn_of_batch_norms(calls: Sequence[LayerCall]) -> None:
 
 def _stage(stages: dict[tuple[int, int], int], call: LayerCall) -> int:
     """The stage of a call; a call without a stage has that of the layer's first call."""
-    found = stages.get((id(call.layer), call.number))
-    return stages[id(call.layer), 0] if found is None else found
+    stage = stages.get((id(call.layer), call.number))
+    return stages[id(call.layer), 0] if stage is None else stage
 
 
 def _optimizes() -> None:

@@ -29,7 +29,7 @@ def recurrence(trace: FunctionTrace, cell: str, operands: Sequence[Any], **attri
     [gates units, units], their bias, and the first states.
     """
     functions = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}[cell]
-    given = {
+    settings = {
         "cell": cell, "reverse": 0, "activations": functions, "activation_alpha": [], "activation_beta": [],
         **attributes,
     }  # fmt: skip
@@ -40,12 +40,12 @@ def recurrence(trace: FunctionTrace, cell: str, operands: Sequence[Any], **attri
         kind = values[0].dtype
         like = [tensor_spec.TensorSpec((time, batch, units), kind)]
         like += [tensor_spec.TensorSpec((batch, units), kind)] * states
-        made = trace.several(values, "recurrence", given, like)
+        outputs = trace.several(values, "recurrence", settings, like)
 
         def gradient(*upstream: Any) -> Any:
-            return trace.several([*values, *upstream, made[0]], "recurrence_gradient", (states, given), values)
+            return trace.several([*values, *upstream, outputs[0]], "recurrence_gradient", (states, settings), values)
 
-        return made, gradient
+        return outputs, gradient
 
     return list(custom_gradient.custom_gradient(run)(*operands))
 
@@ -54,21 +54,21 @@ def lstm_on_device(before: Any) -> Any:
     """Patch Keras' function of an LSTM layer: without a mask it uses the emulator's op."""
 
     @functools.wraps(before)
-    def lstm(**given: Any) -> Any:
+    def lstm(**arguments: Any) -> Any:
         trace = current_trace()
-        if trace is None or given["mask"] is not None or given["sequence_lengths"] is not None:
-            return before(**given)
+        if trace is None or arguments["mask"] is not None or arguments["sequence_lengths"] is not None:
+            return before(**arguments)
 
         def ordered(weights: Any) -> Any:
             i, f, c, o = array_ops.split(weights, 4, axis=-1)
             return array_ops.concat([i, o, f, c], -1)
 
-        x, bias = _inputs(given), ordered(given["bias"])
-        products = _products(x, ordered(given["kernel"])) + bias
-        r = array_ops.transpose(ordered(given["recurrent_kernel"]))
-        operands = [products, r, array_ops.zeros_like(bias), given["init_h"], given["init_c"]]
+        x, bias = _inputs(arguments), ordered(arguments["bias"])
+        products = _products(x, ordered(arguments["kernel"])) + bias
+        r = array_ops.transpose(ordered(arguments["recurrent_kernel"]))
+        operands = [products, r, array_ops.zeros_like(bias), arguments["init_h"], arguments["init_c"]]
         y, h, c = recurrence(trace, "LSTM", operands)
-        return (h, _outputs(given, y, h), h, c, None)
+        return (h, _outputs(arguments, y, h), h, c, None)
 
     return lstm
 
@@ -77,15 +77,15 @@ def gru_on_device(before: Any) -> Any:
     """Patch Keras' function of a GRU layer: without a mask it uses the emulator's op."""
 
     @functools.wraps(before)
-    def gru(**given: Any) -> Any:
+    def gru(**arguments: Any) -> Any:
         trace = current_trace()
-        if trace is None or given["mask"] is not None or given["sequence_lengths"] is not None:
-            return before(**given)
-        first, second = array_ops_stack.unstack(given["bias"])
-        products = _products(_inputs(given), given["kernel"]) + first
-        r = array_ops.transpose(given["recurrent_kernel"])
-        y, h = recurrence(trace, "GRU", [products, r, second, given["init_h"]], linear_before_reset=1)
-        return (h, _outputs(given, y, h), h, None)
+        if trace is None or arguments["mask"] is not None or arguments["sequence_lengths"] is not None:
+            return before(**arguments)
+        first, second = array_ops_stack.unstack(arguments["bias"])
+        products = _products(_inputs(arguments), arguments["kernel"]) + first
+        r = array_ops.transpose(arguments["recurrent_kernel"])
+        y, h = recurrence(trace, "GRU", [products, r, second, arguments["init_h"]], linear_before_reset=1)
+        return (h, _outputs(arguments, y, h), h, None)
 
     return gru
 
@@ -94,14 +94,14 @@ def rnn_on_device(before: Any) -> Any:
     """Patch Keras' loop of recurrent layers: simple ones, and GRUs that reset before the product, use one op."""
 
     @functools.wraps(before)
-    def rnn(step: Any, inputs: Any, initial_states: Any, *rest: Any, **given: Any) -> Any:
+    def rnn(step: Any, inputs: Any, initial_states: Any, *rest: Any, **named: Any) -> Any:
         trace = current_trace()
         cell: Any = getattr(base_layer_utils.call_context().layer, "cell", None)
-        plain = not rest and not any(given.get(name) for name in ("constants", "unroll", "zero_output_for_mask"))
-        if trace is None or not plain or given.get("mask") is not None or not _is_on_device(cell, inputs):
-            return before(step, inputs, initial_states, *rest, **given)
-        options = {"inputs": inputs, "time_major": given.get("time_major", False)}
-        options["go_backwards"] = given.get("go_backwards", False)
+        plain = not rest and not any(named.get(name) for name in ("constants", "unroll", "zero_output_for_mask"))
+        if trace is None or not plain or named.get("mask") is not None or not _is_on_device(cell, inputs):
+            return before(step, inputs, initial_states, *rest, **named)
+        options = {"inputs": inputs, "time_major": named.get("time_major", False)}
+        options["go_backwards"] = named.get("go_backwards", False)
         products = _products(_inputs(options), cell.kernel)
         products = products if cell.bias is None else products + cell.bias
         r = array_ops.transpose(cell.recurrent_kernel)
@@ -109,7 +109,7 @@ def rnn_on_device(before: Any) -> Any:
         y, h = recurrence(
             trace, _CELLS[type(cell).__name__][0], [products, r, array_ops.zeros_like(r[:, 0]), *states]
         )
-        options["return_sequences"] = given.get("return_all_outputs", True)
+        options["return_sequences"] = named.get("return_all_outputs", True)
         return h, _outputs(options, y, h), [h]
 
     return rnn
@@ -130,10 +130,10 @@ def _is_on_device(cell: Any, inputs: Any) -> bool:
     )
 
 
-def _inputs(given: Any) -> Any:
+def _inputs(arguments: Any) -> Any:
     """[time, batch, features], in the order of the steps."""
-    x = given["inputs"] if given["time_major"] else array_ops.transpose(given["inputs"], [1, 0, 2])
-    return array_ops.reverse(x, [0]) if given["go_backwards"] else x
+    x = arguments["inputs"] if arguments["time_major"] else array_ops.transpose(arguments["inputs"], [1, 0, 2])
+    return array_ops.reverse(x, [0]) if arguments["go_backwards"] else x
 
 
 def _products(x: Any, kernel: Any) -> Any:
@@ -142,8 +142,8 @@ def _products(x: Any, kernel: Any) -> Any:
     return array_ops.reshape(flat, [time, batch, kernel.shape[1]])
 
 
-def _outputs(given: Any, y: Any, last: Any) -> Any:
-    axis = 0 if given["time_major"] else 1
-    if not given["return_sequences"]:
+def _outputs(arguments: Any, y: Any, last: Any) -> Any:
+    axis = 0 if arguments["time_major"] else 1
+    if not arguments["return_sequences"]:
         return array_ops.expand_dims(last, axis)
-    return y if given["time_major"] else array_ops.transpose(y, [1, 0, 2])
+    return y if arguments["time_major"] else array_ops.transpose(y, [1, 0, 2])

@@ -35,14 +35,14 @@ class StepFunction:
         with uninterrupted():
             steps = 1 if model._steps_per_execution is None else int(model._steps_per_execution.numpy())
         accumulation = accumulation_of(model, self._extension, steps) if self._kind == "train" else 1
-        made = [self._run(group, accumulation) for group in groups_of(iterator, steps, replicas)]
+        results = [self._run(group, accumulation) for group in groups_of(iterator, steps, replicas)]
         with uninterrupted():
             if self._kind == "predict":
-                return nest.map_structure(_joined, *made)
-            return nest.map_structure(self._metric, made[-1])
+                return nest.map_structure(_joined, *results)
+            return nest.map_structure(self._metric, results[-1])
 
     def _run(self, group: ElementGroup, accumulation: int) -> Any:
-        key = (group.steps, tuple((tuple(one.shape), one.dtype) for one in nest.flatten(group.spec)))
+        key = (group.steps, tuple((tuple(leaf.shape), leaf.dtype) for leaf in nest.flatten(group.spec)))
         if key not in self._programs:
             self._programs[key] = StepProgram(
                 self._model,
@@ -61,12 +61,12 @@ class StepFunction:
         callbacks, kind, step = self._extension.callbacks, self._kind, self._extension.step
         last = step + steps - 1
 
-        def tell(made: Any) -> None:
+        def tell(outputs: Any) -> None:
             nonlocal step
             if step == last:
                 return
             with uninterrupted():
-                logs = {"outputs": made} if kind == "predict" else nest.map_structure(self._metric, made)
+                logs = {"outputs": outputs} if kind == "predict" else nest.map_structure(self._metric, outputs)
             getattr(callbacks, f"on_{kind}_batch_end")(step, logs)
             step += 1
             getattr(callbacks, f"on_{kind}_batch_begin")(step)

@@ -68,10 +68,10 @@ def _integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _listed(one: Callable[[Any], bool], value: Any) -> bool:
+def _listed(matches: Callable[[Any], bool], value: Any) -> bool:
     """Whether ``value`` is a list of matching items, or of lists of them."""
     flat = (part for entry in value for part in (entry if isinstance(entry, _LIST) else [entry]))
-    return all(one(part) for part in flat)
+    return all(matches(part) for part in flat)
 
 
 def _is_list(value: Any) -> bool:
@@ -106,7 +106,7 @@ _TYPES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("optimizer_function", lambda value: value is None or callable(value), "a function"),
     (
         "outfeed_mask",
-        lambda value: value is None or (_is_list(value) and all(isinstance(one, bool) for one in value)),
+        lambda value: value is None or (_is_list(value) and all(isinstance(entry, bool) for entry in value)),
         "a list of booleans",
     ),
 )
@@ -145,8 +145,8 @@ def _options(argument: str) -> _Rule:
 
 def _count(call: PipelineArguments) -> int:
     """The count, or 0 if it is only known when the program runs."""
-    given = call.gradient_accumulation_count
-    return given if isinstance(given, int) else 0
+    count = call.gradient_accumulation_count
+    return count if isinstance(count, int) else 0
 
 
 def _ipus(call: PipelineArguments) -> set[int]:
@@ -159,8 +159,8 @@ def _shared_ipu(call: PipelineArguments) -> bool:
 
 
 def _reduction(call: PipelineArguments) -> str:
-    given = call.reduction_method
-    return given.upper() if isinstance(given, str) else str(getattr(given, "name", given))
+    method = call.reduction_method
+    return method.upper() if isinstance(method, str) else str(getattr(method, "name", method))
 
 
 def _outputs(call: PipelineArguments) -> tuple[str, ...]:

@@ -16,10 +16,9 @@ from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.compiler.traced_training import traced_step
 from ipu_emu.graph import StepPhase
 from ipu_emu.program.anchors import Anchor, Return, StepShape
-from ipu_emu.session.compiled_program import CompiledProgram, compile_program, step_graph
+from ipu_emu.session.compiled_program import CompiledProgram, Target, compile_program, step_graph
 from ipu_emu.session.memory_advice import MemoryAdvice
 from ipu_emu.session.options.compile_options import cache_folder
-from ipu_emu.session.target import Target
 from ipu_emu.tensorflow.run.configured_system import DeviceShare, is_attached
 from ipu_emu.tensorflow.run.environment import flags
 from ipu_emu.tensorflow.run.section_import import ImportedSection
@@ -109,15 +108,15 @@ def rows_of(compiled: CompiledProgram) -> dict[str, int]:
 
 
 def _anchors(imported: ImportedSection) -> list[Anchor]:
-    found: dict[str, Anchor] = {}
+    anchors: dict[str, Anchor] = {}
     for outfeed in imported.outfeeds:
         every = Return.UPDATE if outfeed.in_update else Return.ALL
         returns = every if outfeed.queue.keeps_all or outfeed.when else Return.FINAL
-        found |= {id: Anchor(id, returns) for id in (*outfeed.arrays, outfeed.when) if isinstance(id, str)}
+        anchors |= {id: Anchor(id, returns) for id in (*outfeed.arrays, outfeed.when) if isinstance(id, str)}
     for id in imported.exports.values():
         if isinstance(id, str):
-            found[id] = Anchor(id, Return.FINAL)
-    return list(found.values())
+            anchors[id] = Anchor(id, Return.FINAL)
+    return list(anchors.values())
 
 
 def _pipeline(imported: ImportedSection) -> PipelineOptions | None:

@@ -47,13 +47,8 @@ def configure(system: ConfiguredSystem) -> None:
 
 def configured() -> ConfiguredSystem:
     """The system that was configured; without any, one device of one IPU."""
-    found: ConfiguredSystem = frontend_state().system or ConfiguredSystem()
-    return found
-
-
-def is_configured() -> bool:
-    """Whether a program has configured the system."""
-    return frontend_state().system is not None
+    system: ConfiguredSystem = frontend_state().system or ConfiguredSystem()
+    return system
 
 
 def is_attached(system: ConfiguredSystem) -> bool:

@@ -37,11 +37,11 @@ _FLAGS = (
 
 def flags() -> dict[str, str]:
     """The flags in TF_POPLAR_FLAGS."""
-    found = {}
+    values = {}
     for part in os.environ.get("TF_POPLAR_FLAGS", "").split():
         name, _, value = part.lstrip("-").partition("=")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def warn_of_unknown_flags() -> None:
@@ -64,11 +64,11 @@ def engine_options() -> dict[str, str]:
         straight = text.replace("\u201c", '"').replace("\u201d", '"')
         if straight != text:
             try:
-                found = json.loads(straight)
+                options = json.loads(straight)
             except ValueError:
-                found = None
-            if isinstance(found, dict):
+                options = None
+            if isinstance(options, dict):
                 warnings.warn("POPLAR_ENGINE_OPTIONS has curly quotes, which are read as straight ones", stacklevel=2)
-                return {str(name): str(value) for name, value in found.items()}
+                return {str(name): str(value) for name, value in options.items()}
         warnings.warn(f"POPLAR_ENGINE_OPTIONS is not a JSON object and is ignored: {text}", stacklevel=2)
         return {}

@@ -39,15 +39,15 @@ class FunctionPrograms:
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run ``function(*args, **kwargs)`` on the device; return its results as tensors of the host."""
-        given = (tuple(args), dict(kwargs))
-        leaves = nest.flatten(given)
-        kept = self._kept.setdefault(function, [])
-        program = next((one for one in kept if one.fits(given, leaves)), None)
+        arguments = (tuple(args), dict(kwargs))
+        leaves = nest.flatten(arguments)
+        programs = self._kept.setdefault(function, [])
+        program = next((candidate for candidate in programs if candidate.fits(arguments, leaves)), None)
         if program is None:
-            program = _FunctionProgram(function, given, leaves, self._device)
-            if len(kept) >= _MOST_KEPT:
-                kept.pop(0).close()
-            kept.append(program)
+            program = _FunctionProgram(function, arguments, leaves, self._device)
+            if len(programs) >= _MOST_KEPT:
+                programs.pop(0).close()
+            programs.append(program)
         return program.run(leaves)
 
 
@@ -55,59 +55,59 @@ class FunctionPrograms:
 class _Arguments:
     """The key of a program: the structure and kinds of its arguments, and the values of some."""
 
-    given: Any
+    arguments: Any
     kinds: list[Any]
     settled: dict[int, NDArray[Any]] = field(default_factory=dict)
 
-    def fit(self, given: Any, leaves: list[Any]) -> bool:
+    def fit(self, arguments: Any, leaves: list[Any]) -> bool:
         """Whether other arguments can use the same program."""
         try:
-            nest.assert_same_structure(self.given, given)
+            nest.assert_same_structure(self.arguments, arguments)
         except (TypeError, ValueError):
             return False
-        if [_kind(one) for one in leaves] != self.kinds:
+        if [_kind(leaf) for leaf in leaves] != self.kinds:
             return False
         return all(np.array_equal(_array(leaves[number]), value) for number, value in self.settled.items())
 
 
 class _FunctionProgram:
-    def __init__(self, function: Callable[..., Any], given: Any, leaves: list[Any], device: int) -> None:
-        self._arguments = _Arguments(given, [_kind(one) for one in leaves])
+    def __init__(self, function: Callable[..., Any], arguments: Any, leaves: list[Any], device: int) -> None:
+        self._arguments = _Arguments(arguments, [_kind(leaf) for leaf in leaves])
         self._system = configured()
         self._names: dict[int, str] = {}
         self._iterators: dict[int, GivenIterator] = {}
         self._trace = trace = FunctionTrace(getattr(function, "__name__", "function"), device, owner=function)
         trace.loops = True
         with on_ipu(device):
-            self._structure = trace.call(lambda: self._called(function, given, leaves), [])
-        tensors = [one for one in self._results if one is not None]
+            self._structure = trace.call(lambda: self._called(function, arguments, leaves), [])
+        tensors = [result for result in self._results if result is not None]
         self._program = Program(trace, tensors, trace.effects())
         self._variables = HostVariables(trace)
         numbers = {name: number for number, name in self._names.items()}
-        self._arguments.settled = {numbers[name]: trace.given[name] for name in trace.settled}
+        self._arguments.settled = {numbers[name]: trace.argument_values[name] for name in trace.settled}
 
-    def _called(self, function: Callable[..., Any], given: Any, leaves: list[Any]) -> Any:
+    def _called(self, function: Callable[..., Any], arguments: Any, leaves: list[Any]) -> Any:
         """Trace the function; return its result."""
-        positional, named = nest.pack_sequence_as(given, self._stand_ins(leaves))
+        positional, named = nest.pack_sequence_as(arguments, self._stand_ins(leaves))
         result = function(*positional, **named)
-        self._results = [self._result(one) for one in nest.flatten(result)]
-        return nest.map_structure(lambda one: None, result)
+        self._results = [self._result(leaf) for leaf in nest.flatten(result)]
+        return nest.map_structure(lambda leaf: None, result)
 
     def _stand_ins(self, leaves: list[Any]) -> list[Any]:
         """The arguments with which the function is traced."""
-        made: list[Any] = []
+        stand_ins: list[Any] = []
         for number, leaf in enumerate(leaves):
             if isinstance(leaf, iterator_ops.OwnedIterator):
-                made.append(self._iterators.setdefault(number, GivenIterator(leaf.element_spec)))
+                stand_ins.append(self._iterators.setdefault(number, GivenIterator(leaf.element_spec)))
             elif _is_array(leaf):
                 array = _array(leaf)
                 tensor = array_ops.placeholder(getattr(leaf, "dtype", array.dtype), array.shape, f"argument_{number}")
                 self._names[number] = tensor.name
-                self._trace.given[tensor.name] = array
-                made.append(tensor)
+                self._trace.argument_values[tensor.name] = array
+                stand_ins.append(tensor)
             else:
-                made.append(leaf)
-        return made
+                stand_ins.append(leaf)
+        return stand_ins
 
     def _result(self, value: Any) -> Any:
         """Return a tensor of the trace, None for any other value."""
@@ -115,8 +115,8 @@ class _FunctionProgram:
             return None
         return array_ops.identity(value)
 
-    def fits(self, given: Any, leaves: list[Any]) -> bool:
-        return self._system == configured() and self._arguments.fit(given, leaves)
+    def fits(self, arguments: Any, leaves: list[Any]) -> bool:
+        return self._system == configured() and self._arguments.fit(arguments, leaves)
 
     def run(self, leaves: list[Any]) -> Any:
         for number, iterator in self._iterators.items():
@@ -130,10 +130,10 @@ class _FunctionProgram:
             self._variables.forget()
             raise
         self._variables.to_host(changed)
-        found = iter(results)
+        values = iter(results)
         with uninterrupted():
-            made = [None if one is None else ops.convert_to_tensor(next(found)) for one in self._results]
-        return nest.pack_sequence_as(self._structure, made)
+            outputs = [None if result is None else ops.convert_to_tensor(next(values)) for result in self._results]
+        return nest.pack_sequence_as(self._structure, outputs)
 
     def close(self) -> None:
         self._program.close()

@@ -42,10 +42,10 @@ def _silent(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*arrays)
         except BaseException as error:
-            kept, number = frontend_state().errors, uuid4().hex
-            while len(kept) >= _MOST_WAITING:
-                del kept[next(iter(kept))]
-            kept[number] = error
+            waiting, number = frontend_state().errors, uuid4().hex
+            while len(waiting) >= _MOST_WAITING:
+                del waiting[next(iter(waiting))]
+            waiting[number] = error
         raise StopIteration(f"host call {number}")
 
     return call
@@ -53,8 +53,8 @@ def _silent(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def own_error(error: BaseException) -> BaseException | None:
     """Remove and return the stored error that made a run end with ``error``, None if there is none."""
-    found = _KEPT.search(str(error))
-    return None if found is None else frontend_state().errors.pop(found[1], None)
+    match = _KEPT.search(str(error))
+    return None if match is None else frontend_state().errors.pop(match[1], None)
 
 
 def translated(error: BaseException) -> BaseException:
@@ -70,9 +70,9 @@ def translated(error: BaseException) -> BaseException:
     kind = next((kinds[base] for base in kinds if isinstance(error, base)), errors.FailedPreconditionError)
     if type(error).__name__ == "OutOfMemoryException":
         kind = errors.ResourceExhaustedError
-    made: BaseException = kind(None, None, text)
+    converted: BaseException = kind(None, None, text)
     for note in getattr(error, "__notes__", ()):
-        made.add_note(note)
+        converted.add_note(note)
     if isinstance(error, InternalError):
-        made.__cause__ = error
-    return made
+        converted.__cause__ = error
+    return converted

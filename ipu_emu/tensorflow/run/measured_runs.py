@@ -48,7 +48,7 @@ class MeasuredRuns:
     def _generator(self, number: int, queue: Any) -> Callable[[], Sequence[NDArray[Any]]]:
         if number not in self._generated:
             random = np.random.default_rng(0)
-            self._generated[number] = [like_real(np.asarray(one), random) for one in queue.next_element()]
+            self._generated[number] = [like_real(np.asarray(array), random) for array in queue.next_element()]
         return lambda: self._generated[number]
 
     def run(self, engine: Engine, step: Callable[[], None]) -> None:

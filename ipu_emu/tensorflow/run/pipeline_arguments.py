@@ -120,13 +120,13 @@ class PipelineArguments:
     @property
     def functions(self) -> list[Sequence[StageFunction]]:
         """The functions of each stage; several are concurrent."""
-        return [[one] if isinstance(one, StageFunction) else one for one in self.computational_stages]
+        return [[stage] if isinstance(stage, StageFunction) else stage for stage in self.computational_stages]
 
     @property
     def mapping(self) -> list[tuple[int, ...]]:
         """The IPUs of each stage."""
         stages = len(self.computational_stages)
-        one = self.batch_serialization_iterations > 1
-        given = self.device_mapping
-        entries: Mapping = ([0] * stages if one else list(range(stages))) if given is None else given
+        single = self.batch_serialization_iterations > 1
+        mapping = self.device_mapping
+        entries: Mapping = ([0] * stages if single else list(range(stages))) if mapping is None else mapping
         return [(entry,) if isinstance(entry, int) else tuple(entry) for entry in entries]

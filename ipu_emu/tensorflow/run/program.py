@@ -25,6 +25,7 @@ from ipu_emu.errors import ArgumentError, EmulatorError
 from ipu_emu.graph import StepPhase
 from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
 from ipu_emu.hostio.weights_digest import is_reported
+from ipu_emu.program.executable import Executable
 from ipu_emu.session.loaded_program import LoadedProgram
 from ipu_emu.tensorflow.importer.values import on_device
 from ipu_emu.tensorflow.run.argument_checks import check_program
@@ -38,11 +39,11 @@ from ipu_emu.tensorflow.run.configured_system import DeviceShare, has_remote_mem
 from ipu_emu.tensorflow.run.device_variables import id_of, read_variable, write_variable
 from ipu_emu.tensorflow.run.environment import engine_options, flags, warn_of_unknown_flags
 from ipu_emu.tensorflow.run.feeding import RunData, StopRequested
-from ipu_emu.tensorflow.run.inspection import write_report
 from ipu_emu.tensorflow.run.measured_runs import MeasuredRuns, is_synthetic
 from ipu_emu.tensorflow.run.section_import import ImportedSection, import_section
 from ipu_emu.tensorflow.run.section_work import SectionWork, divided_work
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
+from popdist_py.files.atomic_write import replace_file
 from popdist_py.trace import Category, span
 
 __all__ = ["Loaded", "Program"]
@@ -85,12 +86,12 @@ class Program:
     @property
     def shards(self) -> int:
         """The number of IPUs of a replica that the program requests."""
-        found = [max(ipus) + 1 for _, _, ipus in self.trace.shards if ipus]
+        counts = [max(ipus) + 1 for _, _, ipus in self.trace.shards if ipus]
         for part in self.work:
             if part.section.pipeline is not None:
                 mapping = part.section.pipeline.call.mapping
-                found += [max(ipus) + 1 for ipus in mapping]
-        return max(found, default=1)
+                counts += [max(ipus) + 1 for ipus in mapping]
+        return max(counts, default=1)
 
     @property
     def share(self) -> DeviceShare:
@@ -103,14 +104,14 @@ class Program:
     def imported(self) -> list[ImportedSection]:
         """Import all sections; raise the errors that depend on the configuration or on the content of stages."""
         self._check_pipelines()
-        made = []
+        sections = []
         for part in self.work:
-            one = import_section(
+            section = import_section(
                 self.trace, part, self._known, replicas=self.share.total, norm_group=norm_group(self.share)
             )
-            self._known |= {name: value for name, value in one.exports.items() if not isinstance(value, str)}
-            made.append(one)
-        return made
+            self._known |= {name: value for name, value in section.exports.items() if not isinstance(value, str)}
+            sections.append(section)
+        return sections
 
     def _check_pipelines(self) -> None:
         sections = [(part.section, part.section.pipeline.call) for part in self.work if part.section.pipeline]
@@ -138,7 +139,7 @@ class Program:
                 self._unload(next(iter(self._loaded)))
             if os.environ.get(TRACE_FOLDER):
                 self._write_traces(Path(os.environ[TRACE_FOLDER]))
-            self._loaded[counts] = [self._loaded_section(one, number) for number, one in enumerate(self.imported())]
+            self._loaded[counts] = [self._loaded_section(part, number) for number, part in enumerate(self.imported())]
         return self._loaded[counts]
 
     def _write_traces(self, folder: Path) -> NoReturn:
@@ -154,7 +155,7 @@ class Program:
         synthetic = is_synthetic() and bool(imported.infeeds)
         compiled = compile_section(imported, share, synthetic=synthetic)
         if options.get("autoReport.all") == "true":
-            write_report(compiled.executable, options.get("autoReport.directory", "."), f"program_{number}")
+            _write_report(compiled.executable, options.get("autoReport.directory", "."), f"program_{number}")
         _warn_of_drift(imported, share)
         folder = options.get("streamingMemory.folder")
         program = LoadedProgram(compiled, f"program_{number}", folder=folder, watch=_watches(share))
@@ -163,15 +164,15 @@ class Program:
     def listings(self) -> list[str]:
         """The texts of the executables that have been made."""
         with self._lock:
-            return [str(one.engine.executable) for sections in self._loaded.values() for one in sections]
+            return [str(section.engine.executable) for sections in self._loaded.values() for section in sections]
 
     def _unload(self, counts: tuple[int, ...]) -> None:
-        for one in self._loaded.pop(counts, ()):
-            one.program.close()
+        for section in self._loaded.pop(counts, ()):
+            section.program.close()
 
     def _counts(self, inputs: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
         """Set the counts of mini-batches that are inputs of the program; return them."""
-        found = []
+        counts = []
         for part in self.work:
             section = part.section
             if section.kind != "pipeline" or section.count is None:
@@ -187,8 +188,8 @@ class Program:
             section.accumulation = count * call.batch_serialization_iterations
             if section.outfeed is not None:
                 section.outfeed.added = count
-            found.append(count)
-        return tuple(found)
+            counts.append(count)
+        return tuple(counts)
 
     # Running
 
@@ -200,8 +201,8 @@ class Program:
             self._seeded = times
             self._seed = value
             for sections in self._loaded.values():
-                for one in sections:
-                    one.engine.seed, one.engine.steps = value, 0
+                for section in sections:
+                    section.engine.seed, section.engine.steps = value, 0
 
     def run(
         self, inputs: Mapping[str, NDArray[Any]], variables: dict[str, NDArray[Any]]
@@ -217,15 +218,15 @@ class Program:
             if not is_attached(self.share.system):
                 return self._zeros(loaded), {}
             if self._seed is not None:
-                for one in loaded:
-                    one.engine.seed = self._seed
+                for section in loaded:
+                    section.engine.seed = self._seed
             values: dict[str, NDArray[Any]] = dict(inputs) | self._known
             changed: dict[str, NDArray[Any]] = {}
-            for one in loaded:
+            for section in loaded:
                 started = perf_counter()
                 current = variables | changed
-                changed |= self._run_section(one, values, current)
-                self._log(one, perf_counter() - started)
+                changed |= self._run_section(section, values, current)
+                self._log(section, perf_counter() - started)
             if is_reported():
                 self.written |= changed
             return [self._result(tensor, values) for tensor in self.results], changed
@@ -238,17 +239,18 @@ class Program:
                 "(device_connection.type NEVER); use DeviceConnectionType.ALWAYS to run it"
             )
         values: dict[str, NDArray[Any]] = {}
-        for one in loaded:
-            rows = self._rows(one, runs_of(one.imported))
+        for section in loaded:
+            rows = self._rows(section, runs_of(section.imported))
             for array in rows.values():
                 array[...] = 0
-            self._deliver(one, rows, values, one.imported.section.batches * one.imported.section.accumulation)
+            work = section.imported.section
+            self._deliver(section, rows, values, work.batches * work.accumulation)
         return [np.zeros(tensor.shape.as_list(), tensor.dtype.as_numpy_dtype) for tensor in self.results]
 
-    def _log(self, one: Loaded, seconds: float) -> None:
+    def _log(self, loaded: Loaded, seconds: float) -> None:
         """Print modelled cycles if TF_POPLAR_FLAGS requests them."""
         if "log_cycle_count" in flags():
-            cycles = one.program.compiled.modelled.cycles() * runs_of(one.imported)
+            cycles = loaded.program.compiled.modelled.cycles() * runs_of(loaded.imported)
             print(f"modelled cycles: {cycles}, wall time: {seconds:.3f} s", file=sys.stderr)
 
     def _result(self, tensor: Any, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
@@ -259,9 +261,9 @@ class Program:
         return np.asarray(values[tensor.name], tensor.dtype.as_numpy_dtype)
 
     def _run_section(
-        self, one: Loaded, values: dict[str, NDArray[Any]], variables: Mapping[str, NDArray[Any]]
+        self, loaded: Loaded, values: dict[str, NDArray[Any]], variables: Mapping[str, NDArray[Any]]
     ) -> dict[str, NDArray[Any]]:
-        imported, engine = one.imported, one.engine
+        imported, engine = loaded.imported, loaded.engine
         tensors = engine.executable.graph.tensors
         with span("weights to the device", Category.WEIGHTS):
             for id, tensor in imported.inputs.items():
@@ -272,7 +274,7 @@ class Program:
             for name in imported.variables:
                 if name in variables:
                     write_variable(engine, name, variables[name], imported.axes.get(id_of(name)))
-        one.measured.run(engine, lambda: self._steps(one, values))
+        loaded.measured.run(engine, lambda: self._steps(loaded, values))
         phase = "weights to the host"
         with span(phase, Category.WEIGHTS), TracedWeightCopies(engine, phase, Category.WEIGHTS) as out:
             for number, carried in enumerate(imported.section.carried):
@@ -284,31 +286,31 @@ class Program:
                 if not name.startswith("carried/") and id_of(name) in tensors
             }
 
-    def _steps(self, one: Loaded, values: dict[str, NDArray[Any]]) -> None:
+    def _steps(self, loaded: Loaded, values: dict[str, NDArray[Any]]) -> None:
         """Run the executable for all iterations of its section."""
-        imported, engine = one.imported, one.engine
+        imported, engine = loaded.imported, loaded.engine
         runs = runs_of(imported)
-        pulls = one.measured.pulls(imported.infeeds)
+        pulls = loaded.measured.pulls(imported.infeeds)
         if imported.section.kind == "while":
-            self._while(one, pulls, values)
+            self._while(loaded, pulls, values)
             return
-        rows = self._rows(one, runs)
-        data = RunData(pulls, rows, self.stop.is_set, self._teller(one, rows))
+        rows = self._rows(loaded, runs)
+        data = RunData(pulls, rows, self.stop.is_set, self._teller(loaded, rows))
         try:
             for _ in range(runs):
                 with span("step", Category.COMPUTE):
                     engine.run(data)
         except StopRequested:
             raise KeyboardInterrupt from None
-        self._deliver(one, rows, values, imported.section.batches * imported.section.accumulation)
+        self._deliver(loaded, rows, values, imported.section.batches * imported.section.accumulation)
 
-    def _teller(self, one: Loaded, rows: Mapping[str, NDArray[Any]]) -> Callable[[str], None] | None:
+    def _teller(self, loaded: Loaded, rows: Mapping[str, NDArray[Any]]) -> Callable[[str], None] | None:
         """Return a function that passes the elements of the first outfeed to ``enqueued``."""
         tell, replicas = self.enqueued, self.share.local
-        if tell is None or not one.imported.outfeeds:
+        if tell is None or not loaded.imported.outfeeds:
             return None
-        (outfeed, *_), told = one.imported.outfeeds, 0
-        counts = {given: 0 for given in outfeed.arrays if isinstance(given, str)}
+        (outfeed, *_), told = loaded.imported.outfeeds, 0
+        counts = {array: 0 for array in outfeed.arrays if isinstance(array, str)}
 
         def written(id: str) -> None:
             nonlocal told
@@ -320,56 +322,56 @@ class Program:
             span = slice(told * replicas, (told + 1) * replicas)
             told += 1
             tell([
-                np.asarray(rows[given][span] if isinstance(given, str) else np.stack([given] * replicas), kind)
-                for given, kind in zip(outfeed.arrays, outfeed.dtypes, strict=True)
+                np.asarray(rows[array][span] if isinstance(array, str) else np.stack([array] * replicas), kind)
+                for array, kind in zip(outfeed.arrays, outfeed.dtypes, strict=True)
             ])  # fmt: skip
 
         return written
 
-    def _rows(self, one: Loaded, runs: int) -> dict[str, NDArray[Any]]:
-        tensors = one.engine.executable.graph.tensors
-        anchors = one.engine.executable.anchors
-        made = {}
-        for id, count in one.rows.items():
+    def _rows(self, loaded: Loaded, runs: int) -> dict[str, NDArray[Any]]:
+        tensors = loaded.engine.executable.graph.tensors
+        anchors = loaded.engine.executable.anchors
+        rows = {}
+        for id, count in loaded.rows.items():
             tensor = tensors[id]
             repeated = runs if anchors[id].returns.name == "ALL" else 1
             make = np.zeros if is_synthetic() else np.empty  # a program on synthetic data stores nothing
-            made[id] = make((count * repeated, *tensor.shape), tensor.dtype.numpy)
-        return made
+            rows[id] = make((count * repeated, *tensor.shape), tensor.dtype.numpy)
+        return rows
 
-    def _while(self, one: Loaded, pulls: Any, values: dict[str, NDArray[Any]]) -> None:
+    def _while(self, loaded: Loaded, pulls: Any, values: dict[str, NDArray[Any]]) -> None:
         """Run iterations while the condition holds."""
-        section, engine = one.imported.section, one.engine
+        section, engine = loaded.imported.section, loaded.engine
         first, most = section.count
         going, count = bool(values[first.name]), 0
         while going and (most is None or count < most):
-            rows = self._rows(one, 1)
+            rows = self._rows(loaded, 1)
             with span("step", Category.COMPUTE):
                 engine.run(RunData(pulls, rows, self.stop.is_set))
-            self._deliver(one, rows, values, 1)
+            self._deliver(loaded, rows, values, 1)
             going, count = bool(values[section.condition.name]), count + 1
 
     def _deliver(
-        self, one: Loaded, rows: Mapping[str, NDArray[Any]], values: dict[str, NDArray[Any]], enqueues: int
+        self, loaded: Loaded, rows: Mapping[str, NDArray[Any]], values: dict[str, NDArray[Any]], enqueues: int
     ) -> None:
         """Pass rows to outfeeds, and exported tensors to the sections that read them."""
         replicas = self.share.local
-        for outfeed in one.imported.outfeeds:
+        for outfeed in loaded.imported.outfeeds:
             arrays = []
-            for given, kind in zip(outfeed.arrays, outfeed.dtypes, strict=True):
-                if isinstance(given, str):
-                    found = rows[given].astype(kind, copy=False)
+            for array, kind in zip(outfeed.arrays, outfeed.dtypes, strict=True):
+                if isinstance(array, str):
+                    stacked = rows[array].astype(kind, copy=False)
                 else:
-                    micro_batches = one.imported.section.accumulation if outfeed.in_update else 1
+                    micro_batches = loaded.imported.section.accumulation if outfeed.in_update else 1
                     every = outfeed.queue.keeps_all or outfeed.when is not None
                     count = enqueues // micro_batches * replicas if every else replicas
-                    found = np.broadcast_to(np.asarray(given, kind), (count, *np.shape(given)))
-                arrays.append(found.reshape(len(found) // replicas, replicas, *found.shape[1:]))
+                    stacked = np.broadcast_to(np.asarray(array, kind), (count, *np.shape(array)))
+                arrays.append(stacked.reshape(len(stacked) // replicas, replicas, *stacked.shape[1:]))
             if outfeed.when is not None:
                 arrays = _chosen(arrays, rows[outfeed.when].reshape(-1, replicas))
             if outfeed.when is None or len(arrays[0]):
                 outfeed.queue.put(arrays, replicas)
-        for name, id in one.imported.exports.items():
+        for name, id in loaded.imported.exports.items():
             if isinstance(id, str):
                 values[name] = rows[id][0]
 
@@ -416,3 +418,10 @@ def norm_group(share: DeviceShare) -> int:
             f"({size}); use a size that divides it"
         )
     return size
+
+
+def _write_report(executable: Executable, folder: str, name: str) -> None:
+    """Write the program and its memory plan as text."""
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    replace_file(path / f"{name}.txt", str(executable).encode())

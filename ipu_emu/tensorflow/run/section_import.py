@@ -95,13 +95,13 @@ class _SectionImport:
         for op in self.work.ops:
             for tensor in op.inputs:
                 if tensor.name not in importer.values and not self.holds(tensor.op):
-                    importer.values[tensor.name] = self.given(tensor)
+                    importer.values[tensor.name] = self.outside_value(tensor)
             importer.run([op])
         exports = {name: self.export(tensor) for name, tensor in self.work.exports.items()}
         self.carry()
         names = {state.variable.name: state.variable for state in importer.variables.values()}
         assigned = importer.write_variables()
-        kept = [*exports.values(), *(array for outfeed in self.outfeeds for array in outfeed.arrays)]
+        read = [*exports.values(), *(array for outfeed in self.outfeeds for array in outfeed.arrays)]
         return ImportedSection(
             self.section,
             importer.graph,
@@ -113,7 +113,7 @@ class _SectionImport:
             exports,
             names,
             assigned,
-            order_axes_as_read(importer.graph, importer.gradients, [one for one in kept if isinstance(one, str)]),
+            order_axes_as_read(importer.graph, importer.gradients, [id for id in read if isinstance(id, str)]),
         )
 
     def holds(self, op: Any) -> bool:
@@ -121,7 +121,7 @@ class _SectionImport:
 
     # Values from outside
 
-    def given(self, tensor: Any) -> Imported:
+    def outside_value(self, tensor: Any) -> Imported:
         """A tensor of an earlier section, or an input of the function."""
         if tensor.name in self.known:
             return Known(self.known[tensor.name])
@@ -144,19 +144,19 @@ class _SectionImport:
     def input(self, tensor: Any) -> Held:
         """A tensor that the host sets before each run."""
         shape = _static_shape(tensor)
-        id_ = f"input/{tensor.name}"
-        if id_ not in self.importer.graph.tensors:
+        id = f"input/{tensor.name}"
+        if id not in self.importer.graph.tensors:
             kind = device_dtype(tensor.dtype.as_numpy_dtype)
-            self.importer.graph.add(Tensor(id_, kind, shape, Role.SCALAR), np.zeros(shape, kind.numpy))
-            self.inputs[id_] = tensor
-        return Held(self.importer.value(self.importer.graph.tensor(id_)))
+            self.importer.graph.add(Tensor(id, kind, shape, Role.SCALAR), np.zeros(shape, kind.numpy))
+            self.inputs[id] = tensor
+        return Held(self.importer.value(self.importer.graph.tensor(id)))
 
     # Placement of ops
 
     def position(self, op: Any) -> StepPosition:
-        made = self.find_position(op)
-        self.where[op.name] = made
-        return made
+        position = self.find_position(op)
+        self.where[op.name] = position
+        return position
 
     def find_position(self, op: Any) -> StepPosition:
         phase = self.phase(op)
@@ -173,8 +173,8 @@ class _SectionImport:
         if self.has_totals and any(first <= index < end for first, end in self.section.updates):
             return StepPhase.UPDATE
         if op.type in ("ReadVariableOp", "ResourceGather") and self.has_totals:
-            given = self.importer.values.get(op.inputs[0].name)
-            state = self.importer.variables.get(given.name) if isinstance(given, Variable) else None
+            value = self.importer.values.get(op.inputs[0].name)
+            state = self.importer.variables.get(value.name) if isinstance(value, Variable) else None
             if state is not None and state.assigned is not None and state.assigned.phase is StepPhase.UPDATE:
                 return StepPhase.UPDATE
         marker = self.trace.markers.get(op.name)
@@ -195,9 +195,9 @@ class _SectionImport:
         source = op
         while source._original_op is not None and source._original_op.name in self.index:
             source = source._original_op
-        given = self.trace.shard_of(self.index[source.name])
-        if given is not None:
-            return given[0]
+        shards = self.trace.shard_of(self.index[source.name])
+        if shards is not None:
+            return shards[0]
         return max((self.where[t.op.name].place.ipu for t in op.inputs if t.op.name in self.where), default=0)
 
     def pipeline_place(self, op: Any, phase: StepPhase) -> Place:
@@ -207,9 +207,9 @@ class _SectionImport:
         while source._original_op is not None and source._original_op.name in self.index:
             source = source._original_op
         index = self.index[source.name]
-        found = next((one for one in pipeline.ranges if one[0] <= index < one[1]), None)
-        if found is not None:
-            _, _, stage, ipu = found
+        entry = next((span for span in pipeline.ranges if span[0] <= index < span[1]), None)
+        if entry is not None:
+            _, _, stage, ipu = entry
             return Place(stage, self.shard(op) if stage in pipeline.sharded else ipu)
         if pipeline.by_inputs and source is not op and source.name in self.where:
             return self.where[source.name].place
@@ -222,20 +222,20 @@ class _SectionImport:
         assert self.section.pipeline is not None
         ranges = self.section.pipeline.ranges
         for tensor in op.inputs:
-            given = self.importer.values.get(tensor.name)
-            home = self.importer.home_of(given.name) if isinstance(given, Variable) else None
+            value = self.importer.values.get(tensor.name)
+            home = self.importer.home_of(value.name) if isinstance(value, Variable) else None
             if home is not None:
                 return home
         read = [t.op for t in op.inputs if t.op.name in self.where and t.op.type not in _UNPLACED]
         if read:
-            return max(self.where[one.name].place for one in read)
+            return max(self.where[source.name].place for source in read)
         return _place(ranges[0] if index < min(first for first, *_ in ranges) else ranges[-1])
 
     def backward_place(self, op: Any) -> Place:
         """The place of a gradient without a recorded forward op: the earliest stage of the gradients it reads."""
         read = [self.where[t.op.name] for t in op.inputs if t.op.name in self.where]
-        back = [one.place for one in read if one.phase is not StepPhase.FORWARD]
-        fore = [one.place for one in read if one.phase is StepPhase.FORWARD]
+        back = [position.place for position in read if position.phase is not StepPhase.FORWARD]
+        fore = [position.place for position in read if position.phase is StepPhase.FORWARD]
         if back and fore:
             return min(*back, max(fore))
         if back or fore:
@@ -247,8 +247,8 @@ class _SectionImport:
     def update_place(self, op: Any) -> Place:
         """The place of the variable that an update changes, else that of its inputs."""
         for tensor in op.inputs:
-            given = self.importer.values.get(tensor.name)
-            home = self.importer.home_of(given.name) if isinstance(given, Variable) else None
+            value = self.importer.values.get(tensor.name)
+            home = self.importer.home_of(value.name) if isinstance(value, Variable) else None
             if home is not None:
                 return home
         return next((self.where[t.op.name].place for t in op.inputs if t.op.name in self.where), Place())
@@ -260,7 +260,7 @@ class _SectionImport:
         if op.graph is not self.trace.graph:
             return self.marked_in_branch(op, inputs)
         if op.type == "Placeholder" and op.name not in self.trace.markers:
-            return [self.given(op.outputs[0])]
+            return [self.outside_value(op.outputs[0])]
         marker = self.trace.markers.get(op.name)
         if marker is None:
             return None
@@ -294,7 +294,7 @@ class _SectionImport:
         return [self.importer.value(graph.tensor(ids[number]))]
 
     def mark_outfeed(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
-        arrays = tuple(self.anchored(given) for given in inputs)
+        arrays = tuple(self.anchored(value) for value in inputs)
         kinds = tuple(tensor.dtype.as_numpy_dtype for tensor in op.inputs)
         in_update = self.importer.position.phase is StepPhase.UPDATE and self.section.accumulation > 1
         when = None
@@ -304,28 +304,28 @@ class _SectionImport:
         self.outfeeds.append(Outfeed(marker.data, arrays, kinds, in_update, condition_id))
         return []
 
-    def anchored(self, given: Imported) -> Any:
+    def anchored(self, operand: Imported) -> Any:
         """The id of a tensor that the host can read after every micro-batch, or a known array."""
-        if isinstance(given, Known):
-            return given.array
-        if not isinstance(given, Held):
+        if isinstance(operand, Known):
+            return operand.array
+        if not isinstance(operand, Held):
             raise UnsupportedError("An outfeed takes tensors; enqueue the values of variables, not the variables")
-        value = self.importer.plain(given)
+        value = self.importer.plain(operand)
         # Each anchor has a tensor of its own: neither an input or a variable, nor a view of either.
         return self.importer.copied(value).tensor.id
 
     def export(self, tensor: Any) -> Any:
-        given = self.importer.values.get(tensor.name)
-        if given is None:
-            given = self.given(tensor)
-        if isinstance(given, Held):
+        value = self.importer.values.get(tensor.name)
+        if value is None:
+            value = self.outside_value(tensor)
+        if isinstance(value, Held):
             self.importer.position = self.where.get(tensor.op.name, StepPosition())
-        return self.anchored(given)
+        return self.anchored(value)
 
     def carry(self) -> None:
         """Assign the last values of an iteration to the variables of the loop."""
         values = self.importer.values
-        ends = [values.get(carried.end.name) or self.given(carried.end) for carried in self.section.carried]
+        ends = [values.get(carried.end.name) or self.outside_value(carried.end) for carried in self.section.carried]
         for number, (carried, end) in enumerate(zip(self.section.carried, ends, strict=True)):
             variable = self.loop_variable(carried.start, number)
             self.importer.position = self.where.get(carried.end.op.name, StepPosition())
@@ -400,16 +400,16 @@ class _SectionImport:
 
     def mark_replication_index(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
         """Import the index of the replica: a constant that differs between replicas."""
-        id_ = "replication_index"
+        id = "replication_index"
         graph = self.importer.graph
-        if id_ not in graph.tensors:
+        if id not in graph.tensors:
             numbers = np.arange(self.replicas, dtype=np.int32)
             kind = device_dtype(np.int32)
             if self.replicas == 1:
-                graph.add(Tensor(id_, kind, (), Role.CONSTANT), numbers[0])
+                graph.add(Tensor(id, kind, (), Role.CONSTANT), numbers[0])
             else:
-                graph.add(Tensor(id_, kind, (), Role.CONSTANT, group=(1, 1)), numbers)
-        value = self.importer.value(graph.tensor(id_))
+                graph.add(Tensor(id, kind, (), Role.CONSTANT, group=(1, 1)), numbers)
+        value = self.importer.value(graph.tensor(id))
         if self.replicas == 1:
             return [value]
         return [self.importer._own(value)]
@@ -419,35 +419,35 @@ class _SectionImport:
 
     def mark_print(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
         """Print the tensor in each micro-batch."""
-        given = inputs[0]
-        if isinstance(given, Known):
-            print(f"{marker.data}: {given.array}", file=sys.stderr)
+        operand = inputs[0]
+        if isinstance(operand, Known):
+            print(f"{marker.data}: {operand.array}", file=sys.stderr)
             return []
-        value = SourceNode(op, inputs, self.importer).of(given)
+        value = SourceNode(op, inputs, self.importer).of(operand)
         value.op("PrintTensor", title=str(marker.data))
         return []
 
     def mark_recurrence(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
         """Import a recurrent layer, given the products of all its inputs, as the emulator's op."""
         node = SourceNode(op, inputs, self.importer)
-        values = [node.of(given) for given in inputs]
+        values = [node.of(value) for value in inputs]
         return list(self.importer.apply("Recurrence", values, dict(marker.data), len(op.outputs)))
 
     def mark_recurrence_gradient(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
         node, (states, attributes) = SourceNode(op, inputs, self.importer), marker.data
-        values = [node.of(given) for given in inputs]
+        values = [node.of(value) for value in inputs]
         absent = values[0].like(0.0)
         values[3 + states : 3 + states] = [absent, absent]
-        given = {**attributes, "with_lengths": 0, "with_peepholes": 0}
-        return list(self.importer.apply("RecurrenceGrad", values, given, 4 + states))[: 3 + states]
+        settings = {**attributes, "with_lengths": 0, "with_peepholes": 0}
+        return list(self.importer.apply("RecurrenceGrad", values, settings, 4 + states))[: 3 + states]
 
     def mark_checkpoint(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
         return [inputs[0]]
 
 
-def _place(found: tuple[int, int, int, int]) -> Place:
+def _place(span: tuple[int, int, int, int]) -> Place:
     """The place of a range of ops."""
-    return Place(found[2], found[3])
+    return Place(span[2], span[3])
 
 
 def _static_shape(tensor: Any) -> tuple[int, ...]:

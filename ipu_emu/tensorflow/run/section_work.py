@@ -37,11 +37,11 @@ def divided_work(trace: FunctionTrace, results: Sequence[Any]) -> list[SectionWo
 
     roots: dict[int, list[Any]] = {id(part): _own_roots(trace, part.section, everything) for part in parts}
     waited = [part.section.count[0] for part in parts if part.section.kind == "while"]
-    asked = [part.section.condition for part in parts if part.section.kind == "while"]
+    conditions = [part.section.condition for part in parts if part.section.kind == "while"]
     initial = [carried.initial for part in parts for carried in part.section.carried]
-    for result in [*results, *waited, *asked, *initial]:
-        made = getattr(result, "op", None)
-        if made is not None and made.type == "Placeholder" and made.name not in trace.markers:
+    for result in [*results, *waited, *conditions, *initial]:
+        maker = getattr(result, "op", None)
+        if maker is not None and maker.type == "Placeholder" and maker.name not in trace.markers:
             continue  # an input of the function
         if hasattr(result, "op"):
             owner(result.op).exports[result.name] = result
@@ -49,8 +49,8 @@ def divided_work(trace: FunctionTrace, results: Sequence[Any]) -> list[SectionWo
             roots[id(owner(result))].append(result)
     for part in reversed(parts):
         starts = [*roots[id(part)], *(tensor.op for tensor in part.exports.values())]
-        found, outside, before = _closure(starts, trace, part.section, index)
-        part.ops = in_order(found, index)
+        ops, outside, before = _closure(starts, trace, part.section, index)
+        part.ops = in_order(ops, index)
         for tensor in outside:
             owner(tensor.op).exports[tensor.name] = tensor
         for op in before:
@@ -60,41 +60,41 @@ def divided_work(trace: FunctionTrace, results: Sequence[Any]) -> list[SectionWo
 
 def _own_roots(trace: FunctionTrace, section: Section, everything: Sequence[Any]) -> list[Any]:
     """The ops of a section that run in any case."""
-    found = [*section.roots, *(carried.end.op for carried in section.carried)]
+    roots = [*section.roots, *(carried.end.op for carried in section.carried)]
     if section.condition is not None:
-        found.append(section.condition.op)
+        roots.append(section.condition.op)
     in_branches = any(marker.kind in _EFFECTS for marker in trace.inner.values())
     for op in everything[section.start : section.end]:
         marker = trace.markers.get(op.name)
         if (in_branches and op.type in _BRANCHES) or (marker is not None and marker.kind in _EFFECTS):
-            found.append(op)
+            roots.append(op)
         if section.pipeline is not None and op.type.startswith(_ASSIGNS):
-            found.append(op)
-    return found
+            roots.append(op)
+    return roots
 
 
 def _closure(
     starts: Iterable[Any], trace: FunctionTrace, section: Section, index: dict[str, int]
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """The dependencies of ``starts``: ops of the section, tensors of ops before it, and ops before it."""
-    found: dict[str, Any] = {}
+    inside: dict[str, Any] = {}
     outside: dict[str, Any] = {}
     before: dict[str, Any] = {}
     waiting = list(starts)
     while waiting:
         op = waiting.pop()
-        if op.name in found:
+        if op.name in inside:
             continue
         if not section.holds(index[op.name]):
             before[op.name] = op
             continue
-        found[op.name] = op
+        inside[op.name] = op
         for tensor in op.inputs:
             if section.holds(index[tensor.op.name]):
                 waiting.append(tensor.op)
             elif tensor.op.type == "Placeholder" and tensor.op.name not in trace.markers:
-                found[tensor.op.name] = tensor.op  # an input of the function
+                inside[tensor.op.name] = tensor.op  # an input of the function
             else:
                 outside[tensor.name] = tensor
         waiting += op.control_inputs
-    return list(found.values()), list(outside.values()), list(before.values())
+    return list(inside.values()), list(outside.values()), list(before.values())

@@ -37,7 +37,7 @@ class SessionRuns:
     def programs(cls) -> dict[Any, list[Program]]:
         """The programs of each graph."""
         return {
-            graph: [program for one in held if (program := one()) is not None]
+            graph: [program for reference in held if (program := reference()) is not None]
             for graph, held in frontend_state().programs.items()
         }
 

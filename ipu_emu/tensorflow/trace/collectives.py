@@ -29,12 +29,12 @@ def _reduced(x: Any, mean: bool, size: int | None, name: str) -> Any:
         raise ValueError(f"replica_group_size must be at least 1, not {size}")
 
     def reduce(value: Any) -> Any:
-        made = trace.mark(value, "cross_replica", (mean, size), name)
+        reduced = trace.mark(value, "cross_replica", (mean, size), name)
 
         def gradient(upstream: Any) -> Any:
             return trace.mark(upstream, "cross_replica", (mean, size), name)
 
-        return made, gradient
+        return reduced, gradient
 
     return custom_gradient.custom_gradient(reduce)(ops.convert_to_tensor(x))
 

@@ -16,8 +16,8 @@ _IPU = re.compile(r"(?:^|/)(?:device:)?IPU:?(\d+)?$", re.IGNORECASE)
 
 def device_number(name: Any) -> int | None:
     """The number of the IPU device ``name``, None for other devices."""
-    found = _IPU.search(name) if isinstance(name, str) else None
-    return None if found is None else int(found.group(1) or 0)
+    match = _IPU.search(name) if isinstance(name, str) else None
+    return None if match is None else int(match.group(1) or 0)
 
 
 def current_device() -> int | None:

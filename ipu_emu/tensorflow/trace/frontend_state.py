@@ -44,9 +44,9 @@ class FrontendState:
 def frontend_state() -> FrontendState:
     """The state of the installed front end; raise EmulatorError if none is installed."""
     for finder in sys.meta_path:
-        found = getattr(finder, "state", None)
-        if isinstance(found, FrontendState):
-            return found
+        state = getattr(finder, "state", None)
+        if isinstance(state, FrontendState):
+            return state
     raise EmulatorError(
         "TensorFlow for the IPU is not installed in this process; import ipu_emu.tensorflow.install first"
     )

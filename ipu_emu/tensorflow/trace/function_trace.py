@@ -132,7 +132,7 @@ class FunctionTrace:
         #: Whether the outermost loop of Python code over tensors is the loop of the program.
         self.loops = False
         #: The values of arguments while the function is traced, and the names of those that the trace depends on.
-        self.given: dict[str, NDArray[Any]] = {}
+        self.argument_values: dict[str, NDArray[Any]] = {}
         self.settled: set[str] = set()
         #: The infeeds for iterators of ``tf.data``, by the id of the iterator.
         self.sources: dict[int, Any] = {}
@@ -148,9 +148,9 @@ class FunctionTrace:
 
     def mark(self, tensor: Any, kind: str, data: Any = None, name: str | None = None) -> Any:
         """Return ``tensor`` passed through an op that is marked."""
-        made = array_ops.identity(tensor, name=name or kind)
-        self._note(made.op, Marker(kind, data))
-        return made
+        marked = array_ops.identity(tensor, name=name or kind)
+        self._note(marked.op, Marker(kind, data))
+        return marked
 
     def _note(self, op: Any, marker: Marker) -> None:
         """Keep the marker of an op: in a branch of a condition by an attribute, as names there are not unique."""
@@ -170,9 +170,9 @@ class FunctionTrace:
 
     def placeholder(self, dtype: Any, shape: Any, kind: str, data: Any = None, name: str | None = None) -> Any:
         """Return a new tensor whose value comes from outside of TensorFlow's graph."""
-        made = array_ops.placeholder(dtype, shape, name=name or kind)
-        self.markers[made.op.name] = Marker(kind, data)
-        return made
+        tensor = array_ops.placeholder(dtype, shape, name=name or kind)
+        self.markers[tensor.op.name] = Marker(kind, data)
+        return tensor
 
     def effect(self, tensors: Sequence[Any], kind: str, data: Any = None, name: str | None = None) -> Any:
         """Return a marked op without outputs that reads ``tensors``."""
@@ -184,13 +184,13 @@ class FunctionTrace:
         return op
 
     def several(self, tensors: Sequence[Any], kind: str, data: Any, like: Sequence[Any]) -> list[Any]:
-        """Return the outputs, of the types and shapes of ``like``, of an op that is marked."""
+        """Return the outs, of the types and shapes of ``like``, of an op that is marked."""
         token = f"ipu:{kind}:{len(self.markers)}"
-        made = gen_script_ops.py_func(input=list(tensors), token=token, Tout=[one.dtype for one in like], name=kind)
-        for one, other in zip(made, like, strict=True):
-            one.set_shape(other.shape)
-        self._note(made[0].op, Marker(kind, data))
-        return list(made)
+        outs = gen_script_ops.py_func(input=list(tensors), token=token, Tout=[x.dtype for x in like], name=kind)
+        for output, other in zip(outs, like, strict=True):
+            output.set_shape(other.shape)
+        self._note(outs[0].op, Marker(kind, data))
+        return list(outs)
 
     def nothing(self, after: Sequence[Any], name: str) -> Any:
         """Return an op without effect that runs after others."""
@@ -202,7 +202,7 @@ class FunctionTrace:
         return [
             op
             for op in self.graph.get_operations()[start:]
-            if op.op_def.is_stateful and op.type != "ReadVariableOp" and any(is_resource(one) for one in op.inputs)
+            if op.op_def.is_stateful and op.type != "ReadVariableOp" and any(is_resource(t) for t in op.inputs)
         ]
 
     # Sections
@@ -235,21 +235,21 @@ class FunctionTrace:
 
     def all_sections(self) -> list[Section]:
         """The sections in order, with those of the ops in between."""
-        found: list[Section] = []
+        sections: list[Section] = []
         at = 0
-        for section in sorted(self.sections, key=lambda one: one.start):
+        for section in sorted(self.sections, key=lambda entry: entry.start):
             if section.start > at:
-                found.append(Section("once", at, section.start))
-            found.append(section)
+                sections.append(Section("once", at, section.start))
+            sections.append(section)
             at = section.end
-        if self.position() > at or not found:
-            found.append(Section("once", at, self.position()))
-        return found
+        if self.position() > at or not sections:
+            sections.append(Section("once", at, self.position()))
+        return sections
 
     def shard_of(self, index: int) -> tuple[int, ...] | None:
         """The shards of the op with this index: those of the innermost ``ipu_shard``."""
-        inner = [one for one in self.shards if one[0] <= index < one[1]]
-        return min(inner, key=lambda one: one[1] - one[0])[2] if inner else None
+        inner = [entry for entry in self.shards if entry[0] <= index < entry[1]]
+        return min(inner, key=lambda entry: entry[1] - entry[0])[2] if inner else None
 
     # Building
 
@@ -263,9 +263,9 @@ class FunctionTrace:
 
     def _create_variable(self, create: Callable[..., Any], **options: Any) -> Any:
         """Create a variable; an initial value that the function computes is computed outside of it."""
-        given = options.get("initial_value")
-        if isinstance(given, tensor_lib.Tensor) and getattr(given, "graph", None) is self.graph:
-            options["initial_value"] = self._lifted(given)
+        initial = options.get("initial_value")
+        if isinstance(initial, tensor_lib.Tensor) and getattr(initial, "graph", None) is self.graph:
+            options["initial_value"] = self._lifted(initial)
         return create(**options)
 
     def _lifted(self, tensor: Any) -> Any:

@@ -73,7 +73,7 @@ def while_loop(before: Any) -> Any:
             starts = state.start(trace, initial)
             body()
             ends = state.ends(starts)
-            section.carried = [Carried(*one) for one in zip(initial, starts, ends, strict=True)]
+            section.carried = [Carried(*entry) for entry in zip(initial, starts, ends, strict=True)]
             section.condition = ops.convert_to_tensor(test())
             section.count = (first, None)
 
@@ -93,10 +93,10 @@ def _is_outermost(trace: FunctionTrace) -> bool:
 
 def _numbers(trace: FunctionTrace, iterated: Any) -> NDArray[Any] | None:
     """The numbers of a range; None if the device computes them."""
-    found = [_known_value(trace, one) for one in iterated.op.inputs]
-    if any(one is None for one in found):
+    inputs = [_known_value(trace, tensor) for tensor in iterated.op.inputs]
+    if any(value is None for value in inputs):
         return None
-    bounds: list[Any] = [one[()] for one in found if one is not None]
+    bounds: list[Any] = [value[()] for value in inputs if value is not None]
     return np.arange(*bounds, dtype=iterated.dtype.as_numpy_dtype)
 
 
@@ -110,8 +110,8 @@ def _section(trace: FunctionTrace, numbers: NDArray[Any], body: Callable[[Any], 
         number = trace.placeholder(first.dtype, first.shape, "carried", None, "number")
         body(number)
         ends = state.ends(starts)
-        section.carried = [Carried(*one) for one in zip(initial, starts, ends, strict=True)]
-        if number.consumers() or any(number is one for one in nest.flatten(state.values())):
+        section.carried = [Carried(*entry) for entry in zip(initial, starts, ends, strict=True)]
+        if number.consumers() or any(number is value for value in nest.flatten(state.values())):
             step = numbers[1] - numbers[0] if len(numbers) > 1 else numbers.dtype.type(1)
             section.carried.append(Carried(first, number, number + step))
         section.divide()
@@ -134,9 +134,9 @@ class _State:
     def fits(self) -> bool:
         """Whether all values can be carried: lists of tensors cannot."""
         return not any(
-            isinstance(one, tensor_lib.Tensor) and one.dtype == dtypes.variant
-            for one in nest.flatten(self.values(), expand_composites=True)
-        ) and not any(type(one).__name__ == "TensorArray" for one in nest.flatten(self.values()))
+            isinstance(value, tensor_lib.Tensor) and value.dtype == dtypes.variant
+            for value in nest.flatten(self.values(), expand_composites=True)
+        ) and not any(type(value).__name__ == "TensorArray" for value in nest.flatten(self.values()))
 
     def initial(self) -> list[Any]:
         """Convert all numbers to tensors; return the tensors."""
@@ -149,10 +149,10 @@ class _State:
 
     def start(self, trace: FunctionTrace, initial: Sequence[Any]) -> list[Any]:
         """Set the variables to the values at the start of an iteration, and return these."""
-        starts = [trace.placeholder(one.dtype, one.shape, "carried", None, "carried") for one in initial]
-        given = iter(starts)
+        starts = [trace.placeholder(value.dtype, value.shape, "carried", None, "carried") for value in initial]
+        remaining = iter(starts)
         self.put([
-            nest.map_structure(lambda leaf: next(given) if _is_carried(leaf) else leaf, value)
+            nest.map_structure(lambda leaf: next(remaining) if _is_carried(leaf) else leaf, value)
             for value in self.values()
         ])  # fmt: skip
         self._given = [(value, sum(map(_is_carried, nest.flatten(value)))) for value in self.values()]
@@ -167,7 +167,7 @@ class _State:
                 continue
             try:
                 nest.assert_same_structure(before, value)
-                made = [
+                leaves = [
                     _like(leaf, left.pop(0)) if _is_carried(old) else leaf
                     for leaf, old in zip(nest.flatten(value), nest.flatten(before), strict=True)
                 ]
@@ -176,8 +176,8 @@ class _State:
                     f"'{self.names[number]}' is another type or shape after an iteration of the loop: {error}; give "
                     "it the same type and shape before the loop"
                 ) from None
-            ends += [leaf for leaf, old in zip(made, nest.flatten(before), strict=True) if _is_carried(old)]
-            values[number] = nest.pack_sequence_as(value, made)
+            ends += [leaf for leaf, old in zip(leaves, nest.flatten(before), strict=True) if _is_carried(old)]
+            values[number] = nest.pack_sequence_as(value, leaves)
         self.put(values)
         return ends
 
@@ -196,10 +196,10 @@ def _is_carried(leaf: Any) -> bool:
 
 def _like(value: Any, start: Any) -> Any:
     """``value`` as a tensor of the type and shape of ``start``."""
-    made = ops.convert_to_tensor(value, start.dtype)
-    if made.shape.as_list() != start.shape.as_list():
-        raise ValueError(f"the shape {start.shape} becomes {made.shape}")
-    return made
+    tensor = ops.convert_to_tensor(value, start.dtype)
+    if tensor.shape.as_list() != start.shape.as_list():
+        raise ValueError(f"the shape {start.shape} becomes {tensor.shape}")
+    return tensor
 
 
 def _known_value(trace: FunctionTrace, tensor: Any) -> NDArray[Any] | None:
@@ -208,12 +208,12 @@ def _known_value(trace: FunctionTrace, tensor: Any) -> NDArray[Any] | None:
     The names of the arguments that the value depends on are added to ``trace.settled``.
     """
     captured = {inner.name: outer for outer, inner in trace.captures()}
-    found: dict[str, list[Any] | None] = {}
+    known: dict[str, list[Any] | None] = {}
 
     def outputs(op: Any) -> list[Any] | None:
-        if op.name not in found:
-            found[op.name] = _outputs(op)
-        return found[op.name]
+        if op.name not in known:
+            known[op.name] = _outputs(op)
+        return known[op.name]
 
     def _outputs(op: Any) -> list[Any] | None:
         if op.type == "Placeholder":
@@ -221,25 +221,25 @@ def _known_value(trace: FunctionTrace, tensor: Any) -> NDArray[Any] | None:
         if op.op_def.is_stateful or op.graph is not trace.graph or op.name in trace.markers:
             return None
         inputs = []
-        for one in op.inputs:
-            made = outputs(one.op)
-            if made is None:
+        for source in op.inputs:
+            values = outputs(source.op)
+            if values is None:
                 return None
-            inputs.append(made[one.value_index])
+            inputs.append(values[source.value_index])
         try:
             return fold(op, inputs)
         except Exception:  # an op without a kernel for eager execution
             return None
 
-    made = outputs(tensor.op)
-    return None if made is None else np.asarray(made[tensor.value_index])
+    result = outputs(tensor.op)
+    return None if result is None else np.asarray(result[tensor.value_index])
 
 
 def _given(trace: FunctionTrace, captured: dict[str, Any], tensor: Any) -> list[Any] | None:
     """The value of an argument of the current call, or of a tensor of the host."""
-    if tensor.name in trace.given:
+    if tensor.name in trace.argument_values:
         trace.settled.add(tensor.name)
-        return [trace.given[tensor.name]]
+        return [trace.argument_values[tensor.name]]
     outer = captured.get(tensor.name)
     if outer is None or is_resource(outer) or not hasattr(outer, "numpy"):
         return None

@@ -39,24 +39,24 @@ def stage_runs(process: Process) -> Sequence[StageRun]:
     }
     steps = [number for number, name in names.items() if name.name == STEP]
     begins = np.sort(spans["begin"][np.isin(spans["name"], steps)])
-    found = spans[np.isin(spans["name"], [*stages]) & np.isin(spans["track"], [*places])]
-    found = found[np.lexsort((found["begin"], found["track"], found["thread"]))]
-    stage = np.array([stages[each] for each in found["name"].tolist()], np.int64)
-    step = np.searchsorted(begins, found["begin"], side="right")
-    keys = np.stack([found["thread"], found["track"], stage, step, found["value"]]).astype(np.int64)
-    bounds = [0, *(1 + np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(0))).tolist(), len(found)]
+    stage_spans = spans[np.isin(spans["name"], [*stages]) & np.isin(spans["track"], [*places])]
+    stage_spans = stage_spans[np.lexsort((stage_spans["begin"], stage_spans["track"], stage_spans["thread"]))]
+    stage = np.array([stages[name] for name in stage_spans["name"].tolist()], np.int64)
+    step = np.searchsorted(begins, stage_spans["begin"], side="right")
+    keys = np.stack([stage_spans["thread"], stage_spans["track"], stage, step, stage_spans["value"]]).astype(np.int64)
+    bounds = [0, *(1 + np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(0))).tolist(), len(stage_spans)]
     runs = []
-    for first, following in pairwise(bounds if len(found) else []):
+    for first, following in pairwise(bounds if len(stage_spans) else []):
         thread, track, number, count, micro_batch = keys[:, first].tolist()
-        begin, end = int(found["begin"][first]), int(found["end"][following - 1])
+        begin, end = int(stage_spans["begin"][first]), int(stage_spans["end"][following - 1])
         runs.append(StageRun(thread, track, number, *places[track], count, micro_batch, begin, end))
     return runs
 
 
 def handed_over(runs: Sequence[StageRun]) -> Iterator[tuple[StageRun, StageRun]]:
     """Pairs of stages of a replica between which a micro-batch passes to another IPU."""
-    where = {(each.replica, each.step, each.micro_batch, each.stage): each for each in runs}
-    for each in runs:
-        next_one = where.get((each.replica, each.step, each.micro_batch, each.stage + 1))
-        if next_one and next_one.ipu != each.ipu:
-            yield each, next_one
+    where = {(run.replica, run.step, run.micro_batch, run.stage): run for run in runs}
+    for run in runs:
+        next_one = where.get((run.replica, run.step, run.micro_batch, run.stage + 1))
+        if next_one and next_one.ipu != run.ipu:
+            yield run, next_one

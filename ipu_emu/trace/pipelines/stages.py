@@ -55,8 +55,8 @@ def stage_times(run: Run) -> StageBalance | None:
     available: dict[int, float] = {}
     for process in run.instances:
         _add(process, stages, ipus, available)
-    found = (dict(sorted(each.items())) for each in (stages, ipus, available))
-    return StageBalance(*found) if stages else None
+    tables = (dict(sorted(table.items())) for table in (stages, ipus, available))
+    return StageBalance(*tables) if stages else None
 
 
 def _add(process: Process, stages: dict[int, float], ipus: dict[int, float], available: dict[int, float]) -> None:

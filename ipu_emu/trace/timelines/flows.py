@@ -33,10 +33,10 @@ def flows(run: Run) -> Sequence[Flow]:
     """All transfers with both ends, in the order in which they were sent; the first end of each kind counts."""
     ends: dict[Kind, dict[tuple[str, int], tuple[Process, int, int]]] = {Kind.FLOW_OUT: {}, Kind.FLOW_IN: {}}
     for process in run.processes:
-        for kind, found in ends.items():
-            for each in process.records[process.records["kind"] == kind]:
-                key = process.trace.names[int(each["name"])].name, int(each["value"])
-                found.setdefault(key, (process, int(each["thread"]), int(each["begin"])))
+        for kind, known in ends.items():
+            for record in process.records[process.records["kind"] == kind]:
+                key = process.trace.names[int(record["name"])].name, int(record["value"])
+                known.setdefault(key, (process, int(record["thread"]), int(record["begin"])))
     pairs = ((key, sent, ends[Kind.FLOW_IN].get(key)) for key, sent in ends[Kind.FLOW_OUT].items())
-    made = [Flow(name, *sent, *received) for (name, _), sent, received in pairs if received]
-    return sorted(made, key=lambda one: one.sent)
+    transfers = [Flow(name, *sent, *received) for (name, _), sent, received in pairs if received]
+    return sorted(transfers, key=lambda flow: flow.sent)

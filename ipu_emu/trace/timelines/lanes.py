@@ -46,15 +46,15 @@ def packed_lanes(run: Run, most: int = MOST_SPANS) -> dict[str, Any]:
 def _flows(run: Run, rows: Sequence[_Row]) -> list[list[Any]]:
     """Transfers between lanes: the name, lane and microseconds of the sender, then those of the receiver."""
     places: dict[tuple[str, int], int] = {}
-    for place, row in enumerate(rows):
-        places.setdefault((row.process.trace.path, row.thread), place)
-    made = []
+    for index, row in enumerate(rows):
+        places.setdefault((row.process.trace.path, row.thread), index)
+    transfers = []
     for flow in flows(run)[:MOST_FLOWS]:
         source = places.get((flow.sender.trace.path, flow.sender_thread))
         target = places.get((flow.receiver.trace.path, flow.receiver_thread))
         if source is not None and target is not None:
-            made.append([flow.name, source, flow.sent / 1e3, target, flow.received / 1e3])
-    return made
+            transfers.append([flow.name, source, flow.sent / 1e3, target, flow.received / 1e3])
+    return transfers
 
 
 @dataclass(frozen=True)

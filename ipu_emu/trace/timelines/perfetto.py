@@ -37,9 +37,9 @@ def _finite(value: Any) -> Any:
         case float():
             return value if math.isfinite(value) else None
         case dict():
-            return {key: _finite(each) for key, each in value.items()}
+            return {key: _finite(item) for key, item in value.items()}
         case list() | tuple():
-            return [_finite(each) for each in value]
+            return [_finite(item) for item in value]
     return value
 
 
@@ -67,17 +67,17 @@ def _events(number: int, process: Process) -> Iterator[dict[str, Any]]:
                 **phase,
             }
     yield from _at_work(number, runs)
-    for each in process.records:
-        lane = int(each["thread"]), int(each["track"])
+    for record in process.records:
+        lane = int(record["thread"]), int(record["track"])
         yield from lanes.named(number, *lane)
-        name, track = names[int(each["name"])], tracks[int(each["track"])]
+        name, track = names[int(record["name"])], tracks[int(record["track"])]
         yield {
             "name": name.name,
             "cat": name.category,
             "pid": number,
             "tid": lanes.number(*lane),
-            "ts": each["begin"] / 1e3,
-            **_details(each, {**name.args, **track.args, "value": int(each["value"])}),
+            "ts": record["begin"] / 1e3,
+            **_details(record, {**name.args, **track.args, "value": int(record["value"])}),
         }
 
 
@@ -114,14 +114,14 @@ class _Lanes:
             yield {"ph": "M", "name": "thread_name", "pid": process, "tid": row, "args": args}
 
 
-def _details(each: np.void, args: dict[str, Any]) -> dict[str, Any]:
-    match int(each["kind"]):
+def _details(record: np.void, args: dict[str, Any]) -> dict[str, Any]:
+    match int(record["kind"]):
         case Kind.SPAN:
-            return {"ph": "X", "dur": (each["end"] - each["begin"]) / 1e3, "args": args}
+            return {"ph": "X", "dur": (record["end"] - record["begin"]) / 1e3, "args": args}
         case Kind.COUNTER:
-            return {"ph": "C", "args": {"value": float(np.int64(each["value"]).view(np.float64))}}
+            return {"ph": "C", "args": {"value": float(np.int64(record["value"]).view(np.float64))}}
         case Kind.FLOW_OUT:
-            return {"ph": "s", "id": int(each["value"])}
+            return {"ph": "s", "id": int(record["value"])}
         case Kind.FLOW_IN:
-            return {**_ARRIVES, "id": int(each["value"])}
+            return {**_ARRIVES, "id": int(record["value"])}
     return {"ph": "i", "s": "t", "args": args}

@@ -48,9 +48,9 @@ def test_the_example_of_the_technical_note() -> None:
 
 @pytest.mark.parametrize(("replicas", "domains"), [(1, 1), (2, 1), (3, 1), (8, 1), (8, 2)])
 def test_an_all_reduce_ends_with_the_sum(replicas: int, domains: int) -> None:
-    made = frames(schedule("all_reduce", Fabric(replicas, domains=domains), 9, itemsize=4))
+    pictures = frames(schedule("all_reduce", Fabric(replicas, domains=domains), 9, itemsize=4))
     ones = int("1" * replicas)
-    final = {r.replica: view for r in made[-1].replicas for view in r.buffers if view.name == "output"}
+    final = {r.replica: view for r in pictures[-1].replicas for view in r.buffers if view.name == "output"}
     for view in final.values():
         assert [value for value, count in zip(view.values, view.counts, strict=True) if count] == [
             (at + 1) * ones for at in range(9)
@@ -61,30 +61,32 @@ def test_an_all_reduce_ends_with_the_sum(replicas: int, domains: int) -> None:
 @pytest.mark.parametrize(("collective", "width"), list(product(COLLECTIVES, (1, 2))))
 def test_digits_and_counts_agree(collective: str, width: int) -> None:
     """In each frame of each collective, the digits of a value come from as many replicas as its count."""
-    made = frames(schedule(collective, Fabric(4, width), 4, itemsize=4))
-    assert len(made) > 1
-    for frame in made:
+    pictures = frames(schedule(collective, Fabric(4, width), 4, itemsize=4))
+    assert len(pictures) > 1
+    for frame in pictures:
         for view in (view for replica in frame.replicas for view in replica.buffers):
             digits = [sum(digit != "0" for digit in str(value)) for value in view.values]
             assert digits == list(np.where(view.counts, view.counts, 0))
 
 
 def test_groups_show_the_first_one() -> None:
-    found = frames(schedule("all_reduce", Fabric(4), 2, itemsize=4, group=Group.consecutive(4, 2)))
-    assert {r.replica for frame in found for r in frame.replicas} == {0, 1}
-    assert held(found[0], "input") == {0: ["1", "2"], 1: ["10", "20"]}
+    pictures = frames(schedule("all_reduce", Fabric(4), 2, itemsize=4, group=Group.consecutive(4, 2)))
+    assert {r.replica for frame in pictures for r in frame.replicas} == {0, 1}
+    assert held(pictures[0], "input") == {0: ["1", "2"], 1: ["10", "20"]}
 
 
 def test_the_picture_shows_one_frame_at_a_time() -> None:
-    made = frames(schedule("all_reduce", Fabric(4), 8, itemsize=4))
-    root = ElementTree.fromstring(animated(made, "title"))
-    groups = [each for each in root.iter() if each.tag.endswith("}g")]
-    assert len(groups) == len(made)
+    pictures = frames(schedule("all_reduce", Fabric(4), 8, itemsize=4))
+    root = ElementTree.fromstring(animated(pictures, "title"))
+    groups = [element for element in root.iter() if element.tag.endswith("}g")]
+    assert len(groups) == len(pictures)
     shown = [next(iter(group)).get("values", "").split(";") for group in groups]
-    wanted = [["inline" if at == number else "none" for at in range(len(made))] for number in range(len(made))]
+    wanted = [
+        ["inline" if at == number else "none" for at in range(len(pictures))] for number in range(len(pictures))
+    ]
     assert shown == wanted
     assert "1111" in {text.text for text in root.iter() if text.tag.endswith("text")}
-    assert values_text(made).count("exchange") >= 2
+    assert values_text(pictures).count("exchange") >= 2
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_after_an_interrupted_wait_a_communicator_raises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("call", "other"),
     [
         (lambda c: c.all_reduce([ones(3), ones(5)]), lambda c: c.all_reduce([ones(5), ones(3)])),
         (lambda c: c.all_reduce([ones(3), ones(5)]), lambda c: c.all_reduce(ones(8))),
@@ -241,10 +241,10 @@ def test_after_an_interrupted_wait_a_communicator_raises() -> None:
         (lambda c: c.all_reduce(ones(98898)), lambda c: c.all_reduce(ones(946662), "mean")),
     ],
 )
-def test_calls_divided_in_different_ways_differ(one: Work, other: Work) -> None:
+def test_calls_divided_in_different_ways_differ(call: Work, other: Work) -> None:
     def work(communicator: Communicator) -> str:
         try:
-            (other if communicator.global_offset else one)(communicator)
+            (other if communicator.global_offset else call)(communicator)
         except CollectiveMismatch as error:
             return str(error)
         return "no error"

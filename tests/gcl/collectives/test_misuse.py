@@ -87,11 +87,11 @@ def test_invalid_operators_are_refused(op: Any, alone: Communicator) -> None:
 
 def test_a_shard_at_another_offset_of_the_shared_tensor_is_refused() -> None:
     alone = connect(local_replicas=1, segment_bytes=1 << 24)
-    whole = alone.shared((1, 8))
-    assert alone.all_gather(whole[:1], out=whole) is whole
-    overlapping = whole.reshape(-1)[4:].reshape(1, 4)
+    shared = alone.shared((1, 8))
+    assert alone.all_gather(shared[:1], out=shared) is shared
+    overlapping = shared.reshape(-1)[4:].reshape(1, 4)
     with pytest.raises(ArgumentError):
-        alone.all_gather(overlapping, out=whole)
+        alone.all_gather(overlapping, out=shared)
 
 
 def test_long_lists_keep_the_line_that_called() -> None:

@@ -51,13 +51,13 @@ def test_memory_is_flat_over_thousands_of_collectives() -> None:
 
     def work(communicator: Communicator) -> None:
         random = np.random.default_rng(1)
-        kept = [communicator.empty(size) for size in (10, 5000)]
+        tensors = [communicator.empty(size) for size in (10, 5000)]
         for step in range(500):
             n = int(random.choice(BORDERS))
             x = communicator.empty(n) if step % 3 else np.zeros((communicator.local_replicas, n), np.float32)
             communicator.all_reduce(x, "max", out=x if step % 2 else None)
             communicator.all_gather(communicator.reduce_scatter(x))
-            communicator.broadcast(kept[step % 2], out=kept[step % 2])
+            communicator.broadcast(tensors[step % 2], out=tensors[step % 2])
 
     objects, nbytes = used_by(lambda: on_ranks(communicators, work))
     assert objects < 100

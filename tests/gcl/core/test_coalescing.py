@@ -47,8 +47,8 @@ def test_a_list_is_scattered_like_its_tensors(communicator: gcl.Communicator) ->
 
 def test_tensors_that_are_not_contiguous_travel_too(communicator: gcl.Communicator) -> None:
     x = np.arange(40, dtype=np.float32).reshape(4, 10)
-    (found,) = communicator.all_reduce([x[:, ::2]])
-    assert (found == x[:, ::2].sum(axis=0)).all()
+    (total,) = communicator.all_reduce([x[:, ::2]])
+    assert (total == x[:, ::2].sum(axis=0)).all()
 
 
 def test_a_tuple_is_as_good(communicator: gcl.Communicator) -> None:

@@ -13,10 +13,10 @@ from gcl.core.handle import Runner
 
 
 def test_collectives_run_in_their_order_in_one_thread() -> None:
-    runner, made = Runner(), []
-    handles = [runner.begin(lambda number=number: made.append((number, current_thread()))) for number in range(5)]
+    runner, calls = Runner(), []
+    handles = [runner.begin(lambda number=number: calls.append((number, current_thread()))) for number in range(5)]
     handles[-1].wait(10)
-    assert made == [(number, runner.thread) for number in range(5)]
+    assert calls == [(number, runner.thread) for number in range(5)]
     assert all(handle.done for handle in handles)
     runner.stop()
     runner.thread.join(10)
@@ -45,11 +45,11 @@ def test_a_wait_that_was_too_short_may_be_repeated() -> None:
 
 
 def test_drain_waits_for_all_but_not_within_a_collective() -> None:
-    runner, made = Runner(), []
+    runner, calls = Runner(), []
     for number in range(100):
-        runner.begin(lambda number=number: made.append(number))
+        runner.begin(lambda number=number: calls.append(number))
     runner.drain()
-    assert len(made) == 100
+    assert len(calls) == 100
     runner.begin(runner.drain).wait(10)  # it would wait for itself
 
 
@@ -58,12 +58,12 @@ def test_an_unreferenced_runner_ends_and_keeps_nothing_alive() -> None:
         pass
 
     runner, tensor = Runner(), Tensor()
-    kept, thread = weakref.ref(tensor), runner.thread
+    reference, thread = weakref.ref(tensor), runner.thread
     runner.begin(lambda tensor=tensor: None).wait(10)
     del tensor
     runner.begin(lambda: None).wait(10)
     gc.collect()
-    assert kept() is None
+    assert reference() is None
     del runner
     gc.collect()
     thread.join(10)

@@ -30,11 +30,11 @@ def kept_after(communicator: Communicator) -> int:
     private, shared = np.zeros((local, 600), np.float32), communicator.empty(600)
     before = len(communicator._dispatch.path.prepared)
     for (call, shape), x in product(calls.items(), (private, shared)):
-        given = x.reshape(local, size, -1) if call == communicator.all_to_all else x
+        operand = x.reshape(local, size, -1) if call == communicator.all_to_all else x
         results = [np.zeros((local, *shape), np.float32) for _ in range(3)]
         results += [communicator.empty(shape) for _ in range(3)]
         for out in results:
-            call(given, out=out)
+            call(operand, out=out)
     del results, out
     return len(communicator._dispatch.path.prepared) - before
 

@@ -60,14 +60,14 @@ def test_a_call_that_all_ranks_were_refused_breaks_nothing() -> None:
     """Also if one rank is late, and the others wait for it after their own refusals."""
 
     def work(communicator: Communicator) -> list[float]:
-        found = []
+        sums = []
         for _ in range(3):
             with pytest.raises(ArgumentError):
                 wrong(communicator)
             if communicator.global_offset == 1:
                 time.sleep(0.4)
-            found.append(right(communicator))
-        return found
+            sums.append(right(communicator))
+        return sums
 
     assert on_threads((1, 1, 1), work) == [[3.0] * 3] * 3
 

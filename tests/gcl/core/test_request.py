@@ -30,13 +30,13 @@ def test_names() -> None:
 
 
 def test_signatures_tell_every_two_calls_apart() -> None:
-    for one, other in combinations(NAMES, 2):
-        assert one.signature != other.signature, (str(one), str(other))
+    for first, other in combinations(NAMES, 2):
+        assert first.signature != other.signature, (str(first), str(other))
 
 
 def test_equal_calls_have_equal_signatures() -> None:
-    one, other = (Request(Collective.ALL_REDUCE, Operator.ADD, FLOAT, 4) for _ in range(2))
-    assert one.signature == other.signature
+    first, other = (Request(Collective.ALL_REDUCE, Operator.ADD, FLOAT, 4) for _ in range(2))
+    assert first.signature == other.signature
 
 
 def _ask(filename: str) -> str:

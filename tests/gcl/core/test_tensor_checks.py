@@ -112,11 +112,11 @@ def test_a_result_that_would_overwrite_part_of_its_input_is_refused(
 
 @pytest.mark.parametrize("n", [3, 100_000])
 def test_a_result_that_may_not_be_written_is_refused(n: int, communicator: Communicator) -> None:
-    kept = np.ones((2, n), np.float32)
-    frozen = np.frombuffer(kept.tobytes(), np.float32).reshape(2, n)
+    writable = np.ones((2, n), np.float32)
+    frozen = np.frombuffer(writable.tobytes(), np.float32).reshape(2, n)
     calls: list[Callable[[], object]] = [
         lambda: communicator.all_reduce(frozen, out=frozen),
-        lambda: communicator.all_reduce(kept, out=frozen),
+        lambda: communicator.all_reduce(writable, out=frozen),
         lambda: communicator.broadcast(frozen, 1, out=frozen),
     ]
     for call in calls:

@@ -16,8 +16,8 @@ CLOCK = 1.33e9
 
 def both(collective: Collective, fabric: Fabric, elements: int) -> tuple[Cost, Cost]:
     """The cost by the schedule, and by formula."""
-    made = schedule(collective, fabric, elements, itemsize=2)
-    return price(made, CLOCK).total, closed_price(collective, fabric, elements, itemsize=2, clock=CLOCK).total
+    plan = schedule(collective, fabric, elements, itemsize=2)
+    return price(plan, CLOCK).total, closed_price(collective, fabric, elements, itemsize=2, clock=CLOCK).total
 
 
 def check(collective: Collective, fabric: Fabric, elements: int) -> None:
@@ -64,11 +64,11 @@ def test_elements_of_each_ipu(collective: Collective) -> None:
     def transfer(*elements: int) -> float:
         return closed_price(collective, Fabric(8, 4), elements, itemsize=2, clock=CLOCK).inside.transfer
 
-    whole = closed_price(collective, Fabric(8, 4), 4_000_000, itemsize=2, clock=CLOCK).inside.transfer
-    assert transfer(*[1_000_000] * 4) == whole
-    assert transfer(1_000_000, 0, 1_000_000, 0) == whole
-    assert transfer(500_000, 1_500_000, 0, 500_000) == whole
-    assert transfer(0, 0, 0, 1_000_000) == pytest.approx(whole / 2)
+    even = closed_price(collective, Fabric(8, 4), 4_000_000, itemsize=2, clock=CLOCK).inside.transfer
+    assert transfer(*[1_000_000] * 4) == even
+    assert transfer(1_000_000, 0, 1_000_000, 0) == even
+    assert transfer(500_000, 1_500_000, 0, 500_000) == even
+    assert transfer(0, 0, 0, 1_000_000) == pytest.approx(even / 2)
 
 
 def test_elements_must_be_given_for_every_ipu() -> None:
@@ -82,10 +82,10 @@ def test_a_thousand_replicas() -> None:
 
 def test_the_largest_cluster() -> None:
     """51 MB over 65,536 IPUs in 1,024 domains: no sync hops from one end of the cluster to the other."""
-    made = closed_price(Collective.ALL_REDUCE, Fabric(65_536, 1, 1024), 25_557_032, itemsize=2)
-    assert 1.7e-3 < made.inside.transfer < 1.8e-3
-    assert made.across.transfer == pytest.approx(2 * 25_557_032 * 2 / 64 / 6.25e9, rel=2e-3)
-    assert made.total.seconds < 5e-3
+    cost = closed_price(Collective.ALL_REDUCE, Fabric(65_536, 1, 1024), 25_557_032, itemsize=2)
+    assert 1.7e-3 < cost.inside.transfer < 1.8e-3
+    assert cost.across.transfer == pytest.approx(2 * 25_557_032 * 2 / 64 / 6.25e9, rel=2e-3)
+    assert cost.total.seconds < 5e-3
 
 
 def test_collectives_without_a_formula() -> None:

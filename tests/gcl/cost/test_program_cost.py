@@ -109,8 +109,8 @@ def test_the_middle_phase_goes_over_gw_links() -> None:
 
 
 def compute(elements: int, options: str = "{}", **variables: str) -> float:
-    made = Options.from_environ({"GCL_OPTIONS": options} | variables)
-    return price(schedule(ALL_REDUCE, Fabric(4), elements, methods=(CLOCKWISE,), options=made)).total.compute
+    parsed = Options.from_environ({"GCL_OPTIONS": options} | variables)
+    return price(schedule(ALL_REDUCE, Fabric(4), elements, methods=(CLOCKWISE,), options=parsed)).total.compute
 
 
 def test_tiles_work_between_exchanges() -> None:
@@ -131,16 +131,16 @@ def test_io_tiles_take_longer_the_fewer_they_are() -> None:
 
 
 def test_the_plain_layout_has_fewer_cycles_and_more_memory() -> None:
-    found = {}
+    prices = {}
     for layout in ("true", "false"):
         options = Options.from_environ({"GCL_OPTIONS": f'{{"syncful.useOptimisedLayout": {layout}}}'})
         for n in (1000, 1_000_000):
-            made = price(schedule(ALL_REDUCE, Fabric(16), n, options=options))
-            found[layout, n] = (made.total.compute, made.tile_memory.code)
-    assert found["false", 1000][0] < found["true", 1000][0]  # 32 elements on one tile, or one on each of 32
-    assert found["false", 1_000_000][0] <= found["true", 1_000_000][0]
+            cost = price(schedule(ALL_REDUCE, Fabric(16), n, options=options))
+            prices[layout, n] = (cost.total.compute, cost.tile_memory.code)
+    assert prices["false", 1000][0] < prices["true", 1000][0]  # 32 elements on one tile, or one on each of 32
+    assert prices["false", 1_000_000][0] <= prices["true", 1_000_000][0]
     for n in (1000, 1_000_000):
-        assert found["false", n][1] == found["true", n][1] + 16 * 96
+        assert prices["false", n][1] == prices["true", n][1] + 16 * 96
 
 
 def test_the_reorder_before_an_all_reduce_gives_every_tile_work() -> None:
@@ -153,9 +153,9 @@ def test_the_reorder_before_an_all_reduce_gives_every_tile_work() -> None:
 
 
 def test_groups_run_at_the_same_time() -> None:
-    one = price(schedule(ALL_REDUCE, Fabric(4), 4000)).total
+    single = price(schedule(ALL_REDUCE, Fabric(4), 4000)).total
     four = price(schedule(ALL_REDUCE, Fabric(16), 4000, group=Group.consecutive(16, 4))).total
-    assert four.transfer == pytest.approx(one.transfer)
+    assert four.transfer == pytest.approx(single.transfer)
 
 
 def test_one_replica_costs_nothing() -> None:

@@ -47,9 +47,9 @@ def check_same(
     root = data.shape[1] % size
     slices = np.ascontiguousarray(data[:, : data.shape[1] // size * size]).reshape(len(data), size, -1)
 
-    def same(found: np.ndarray, expected: np.ndarray, what: str) -> None:
+    def same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
         wanted = expected[mine]
-        fits = found.shape == wanted.shape and found.tobytes() == wanted.tobytes()
+        fits = actual.shape == wanted.shape and actual.tobytes() == wanted.tobytes()
         assert fits, f"{what} of {data.dtype} {data.shape} in {communicator.group} over {communicator.transport}"
 
     for op in operators:

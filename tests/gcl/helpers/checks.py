@@ -76,13 +76,13 @@ def check_collectives(communicator: Communicator, n: int, dtype: type, op: str, 
     mine = slice(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
     x = make(communicator, data[mine])
 
-    def same(found: np.ndarray, expected: np.ndarray, what: str) -> None:
-        assert same_bits(found, expected[mine]), f"{what} {op} {np.dtype(dtype)} n={n} {group} {where}"
+    def same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
+        assert same_bits(actual, expected[mine]), f"{what} {op} {np.dtype(dtype)} n={n} {group} {where}"
 
     if n and n % group.size == 0:
         parts = data.reshape(len(data), group.size, -1)
-        found = communicator.all_to_all(x.reshape(len(x), group.size, -1))
-        same(found, reference.all_to_all(parts, group), "all_to_all")
+        actual = communicator.all_to_all(x.reshape(len(x), group.size, -1))
+        same(actual, reference.all_to_all(parts, group), "all_to_all")
     total, shards = _reduced(data.shape, dtype, op, group)
     same(communicator.all_reduce(x, op), total, "all_reduce")
     same(x, data, "input of all_reduce")
@@ -118,11 +118,11 @@ def check_random(communicator: Communicator, seed: int) -> None:
     out = {"new": None, "in place": x, "destination": communicator.empty(n, dtype)}[how]
     with np.errstate(all="ignore"):
         if kind == "reduce":
-            found, expected = communicator.all_reduce(x, op, out=out), reference.all_reduce(data, op, group)
+            actual, expected = communicator.all_reduce(x, op, out=out), reference.all_reduce(data, op, group)
         elif kind == "scatter":
-            found, expected = communicator.reduce_scatter(x, op), reference.reduce_scatter(data, op, group)
+            actual, expected = communicator.reduce_scatter(x, op), reference.reduce_scatter(data, op, group)
         elif kind == "gather":
-            found, expected = communicator.all_gather(x), reference.all_gather(data, group)
+            actual, expected = communicator.all_gather(x), reference.all_gather(data, group)
         else:
-            found, expected = communicator.broadcast(x, root, out=out), reference.broadcast(data, root, group)
-    assert same_bits(found, expected[mine]), (seed, kind, op, n, dtype, where, how, root)
+            actual, expected = communicator.broadcast(x, root, out=out), reference.broadcast(data, root, group)
+    assert same_bits(actual, expected[mine]), (seed, kind, op, n, dtype, where, how, root)

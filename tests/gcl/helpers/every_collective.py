@@ -42,7 +42,7 @@ class Case(NamedTuple):
 
     name: str
     call: Callable[[Communicator, np.ndarray], np.ndarray]
-    given: np.ndarray
+    inputs: np.ndarray
     expected: np.ndarray | list[np.ndarray]
 
 
@@ -68,12 +68,12 @@ def cases(data: np.ndarray, dtype: type, group: Group) -> Iterator[Case]:
 def wrong(communicator: Communicator, case: Case, where: str) -> str:
     """How the result of ``case`` on this rank is wrong; "" if it is right."""
     first, local = communicator.global_offset, communicator.local_replicas
-    x = MEMORY[where](communicator, case.given[first : first + local])
+    x = MEMORY[where](communicator, case.inputs[first : first + local])
     try:
-        found = case.call(communicator, x)
+        result = case.call(communicator, x)
     except GclError as error:
         return f"{type(error).__name__}: {error}"
-    fine = all(same_bits(found[row], case.expected[first + row]) for row in range(local))
+    fine = all(same_bits(result[row], case.expected[first + row]) for row in range(local))
     return "" if fine else "other bits"
 
 
@@ -90,8 +90,8 @@ def work(replicas: int, grouping: str, sizes: Iterable[int]) -> None:
             where = list(MEMORY)[next(number) % len(MEMORY)]
             said = {name: wrong(communicator, case, where) for name, communicator in between.items()}
             if alone:
-                found = on_ranks(threads, lambda c, case=case, where=where: wrong(c, case, where))
-                said["inprocess"] = "".join(found)
+                faults = on_ranks(threads, lambda c, case=case, where=where: wrong(c, case, where))
+                said["inprocess"] = "".join(faults)
             tried += len(TRANSPORTS)
             what = f"{case.name} of {n} x {np.dtype(dtype)}, {replicas} replicas, {grouping}, {where}"
             failures += [f"{what}, {name}: {text}" for name, text in said.items() if text]
@@ -112,9 +112,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Every collective, operator, dtype, group, transport and size.")
     parser.add_argument("--quick", action="store_true", help="small tensors, few replicas unless they are given")
     parser.add_argument("--replicas", type=int, nargs="+", choices=REPLICAS)
-    asked = parser.parse_args()
-    sizes = SIZES[:-1] if asked.quick else SIZES
-    replicas = asked.replicas or (_FEW if asked.quick else REPLICAS)
+    arguments = parser.parse_args()
+    sizes = SIZES[:-1] if arguments.quick else SIZES
+    replicas = arguments.replicas or (_FEW if arguments.quick else REPLICAS)
     tried, failures = 0, []
     for n, grouping in product(replicas, GROUPINGS):
         if fits(n, grouping):

@@ -70,32 +70,32 @@ _GO_TOGETHER: dict[tuple[int, int], Callable[[Any, Any], bool]] = {
 
 def pairs_of(case: Case) -> set[Pair]:
     """The pairs that occur in ``case``."""
-    return {(one, other, case[one], case[other]) for one, other in combinations(range(len(case)), 2)}
+    return {(first, other, case[first], case[other]) for first, other in combinations(range(len(case)), 2)}
 
 
 def _all_pairs() -> Iterator[Pair]:
-    for one, other in combinations(range(len(_FACTORS)), 2):
-        fit = _GO_TOGETHER.get((one, other), lambda a, b: True)
-        yield from ((one, other, a, b) for a, b in product(_FACTORS[one], _FACTORS[other]) if fit(a, b))
+    for first, other in combinations(range(len(_FACTORS)), 2):
+        fit = _GO_TOGETHER.get((first, other), lambda a, b: True)
+        yield from ((first, other, a, b) for a, b in product(_FACTORS[first], _FACTORS[other]) if fit(a, b))
 
 
 def _cases_with(pair: Pair, random: Random) -> Iterator[Case]:
     while True:
         values = [random.choice(values) for values in _FACTORS]
         values[pair[0]], values[pair[1]] = pair[2:]
-        if all(fit(values[one], values[other]) for (one, other), fit in _GO_TOGETHER.items()):
+        if all(fit(values[first], values[other]) for (first, other), fit in _GO_TOGETHER.items()):
             yield Case(*values)
 
 
 def cases() -> list[Case]:
     """Few cases with all possible pairs; large tensors have few replicas unless a pair requires many."""
-    random, missing, found = Random(1), dict.fromkeys(_all_pairs()), list[Case]()
+    random, missing, chosen = Random(1), dict.fromkeys(_all_pairs()), list[Case]()
 
     def worth(case: Case) -> float:
         return sum(pair in missing for pair in pairs_of(case)) / (1e7 + case.size * case.replicas)
 
     while missing:
-        found.append(max(islice(_cases_with(next(iter(missing)), random), _CANDIDATES), key=worth))
-        for pair in pairs_of(found[-1]):
+        chosen.append(max(islice(_cases_with(next(iter(missing)), random), _CANDIDATES), key=worth))
+        for pair in pairs_of(chosen[-1]):
             missing.pop(pair, None)
-    return found
+    return chosen

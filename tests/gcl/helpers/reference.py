@@ -106,12 +106,12 @@ def draw(replicas: int, n: int, dtype: type, seed: int = 0) -> np.ndarray:
     return (drawn > 0 if dtype is np.bool_ else drawn).astype(dtype)
 
 
-def same_bits(found: np.ndarray, expected: np.ndarray) -> bool:
+def same_bits(actual: np.ndarray, expected: np.ndarray) -> bool:
     """Equal shape, dtype and bits; any NaN equals any NaN."""
-    if found.shape != expected.shape or found.dtype != expected.dtype:
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return False
-    bits = f"u{found.dtype.itemsize}"
-    different = np.ascontiguousarray(found).view(bits) != np.ascontiguousarray(expected).view(bits)
+    bits = f"u{actual.dtype.itemsize}"
+    different = np.ascontiguousarray(actual).view(bits) != np.ascontiguousarray(expected).view(bits)
     if not different.any():
         return True
-    return bool(np.all(np.isnan(found[different]) & np.isnan(expected[different])))
+    return bool(np.all(np.isnan(actual[different]) & np.isnan(expected[different])))

@@ -44,23 +44,33 @@ def run_ranks(
         for rank in range(ranks):
             mine, theirs = forks.Pipe(duplex=False)
             options = gcl.torch.Options(host=hosts[rank]) if hosts else None
-            given = (rank, ranks, str(Path(folder) / "store"), backend, timeout, options, theirs, program, arguments)
-            process = forks.Process(target=_run, args=given)
+            process_args = (
+                rank,
+                ranks,
+                str(Path(folder) / "store"),
+                backend,
+                timeout,
+                options,
+                theirs,
+                program,
+                arguments,
+            )
+            process = forks.Process(target=_run, args=process_args)
             process.start()
             theirs.close()
             started.append((process, mine))
-        found = [_answer(mine) for _, mine in started]
+        answers = [_answer(mine) for _, mine in started]
         for process, _ in started:
             process.join(5.0)
             if process.is_alive():
                 process.kill()
     faults = [
         f"rank {rank}: {answer[1] if answer else 'died or did not answer'}"
-        for rank, answer in enumerate(found)
+        for rank, answer in enumerate(answers)
         if rank not in dead and (answer is None or answer[1])
     ]
     assert not faults, "\n".join(faults)
-    return [answer[0] if answer else None for answer in found]
+    return [answer[0] if answer else None for answer in answers]
 
 
 def _answer(pipe: Connection) -> Any:

@@ -1,11 +1,45 @@
 """Half precision: conversions of every half, compared with numpy."""
 
-import numpy as np
+from typing import Any
 
-from gcl.kernels.half import float_to_half, half_to_float
+import numpy as np
+from numba import types
+
+from gcl.kernels.half import narrow_half, widen_half
+from gcl.kernels.jit import intrinsic, jit
 from tests.gcl.helpers.reference import same_bits
 
 ALL = np.arange(1 << 16, dtype=np.uint16)
+
+
+@intrinsic
+def _float_of_half(typing_context: Any, bits: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return widen_half(builder, *arguments)
+
+    return types.float32(types.uint16), codegen
+
+
+@intrinsic
+def _half_of_float(typing_context: Any, value: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return narrow_half(builder, *arguments)
+
+    return types.uint16(types.float32), codegen
+
+
+@jit
+def half_to_float(bits: np.ndarray, out: np.ndarray) -> None:
+    """Widen ``bits`` (uint16 [n], a view of float16) into ``out`` (float32 [n])."""
+    for i in range(out.size):
+        out[i] = _float_of_half(bits[i])
+
+
+@jit
+def float_to_half(values: np.ndarray, out: np.ndarray) -> None:
+    """Round ``values`` (float32 [n]) into ``out`` (uint16 [n], a view of float16), ties to even."""
+    for i in range(out.size):
+        out[i] = _half_of_float(values[i])
 
 
 def test_all_halves_widen_as_in_numpy() -> None:

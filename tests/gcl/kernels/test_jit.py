@@ -167,9 +167,9 @@ def _transpose(x, out):
 def test_arrays_in_another_order_are_another_kind() -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     for order in "CFAC":
-        given = np.repeat(x, 2, 1)[:, ::2] if order == "A" else np.array(x, order=order)
+        source = np.repeat(x, 2, 1)[:, ::2] if order == "A" else np.array(x, order=order)
         out = np.zeros((3, 2), np.float32)
-        bound(_transpose, given, out)()
+        bound(_transpose, source, out)()
         np.testing.assert_array_equal(out, x.T, err_msg=order)
 
 

@@ -33,10 +33,10 @@ def test_a_kernel_whose_cache_is_built_differently_is_refused() -> None:
 
 
 def test_no_other_file_uses_them() -> None:
-    found = {
+    files = {
         str(path.relative_to(ROOT))
         for package in ("gcl", "ipu_emu")
         for path in (ROOT / package).rglob("*.py")
         if INTERNAL.search(path.read_text())
     }
-    assert found == {"gcl/kernels/numba_internals.py"}
+    assert files == {"gcl/kernels/numba_internals.py"}

@@ -27,10 +27,10 @@ def interrupted_callback() -> int:
 
 
 def test_a_callback_ends_and_the_interrupt_comes_after_it() -> None:
-    found = 0
+    result = 0
     with pytest.raises(KeyboardInterrupt), uninterrupted():
-        found = interrupted_callback()
-    assert found == 7
+        result = interrupted_callback()
+    assert result == 7
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

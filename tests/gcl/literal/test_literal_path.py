@@ -60,13 +60,13 @@ def check(communicator: Communicator, x: np.ndarray, fabric: Fabric, chain: str,
     """Reductions of this rank's part of ``x`` against the interpreter."""
     group = communicator.group
     rows = slice(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
-    found = communicator.all_reduce(x[rows].copy(), op)
+    actual = communicator.all_reduce(x[rows].copy(), op)
     wanted = expected(Collective.ALL_REDUCE, x, fabric, group, chain, op)[rows]
-    assert same_bits(found, wanted), f"all_reduce {chain} {op} {x.dtype} {x.shape}"
+    assert same_bits(actual, wanted), f"all_reduce {chain} {op} {x.dtype} {x.shape}"
     scatter = chain.split(",")[0]
-    found = communicator.reduce_scatter(x[rows].copy(), op)
+    actual = communicator.reduce_scatter(x[rows].copy(), op)
     wanted = expected(Collective.REDUCE_SCATTER, x, fabric, group, scatter, op)[rows]
-    assert same_bits(found, wanted), f"reduce_scatter {chain} {op} {x.dtype} {x.shape}"
+    assert same_bits(actual, wanted), f"reduce_scatter {chain} {op} {x.dtype} {x.shape}"
 
 
 @pytest.mark.parametrize("counts", [(8,), (2, 6), (1,) * 8], ids=str)
@@ -188,10 +188,10 @@ def test_a_call_names_its_method(own: str) -> None:
         plain = communicator.all_reduce(mine)
         for method in ("meet_in_middle_ring", "bidirectional_ring_pair,broadcast", "auto"):
             slow = communicator.all_reduce_async(mine, method=method)  # calls keep their order
-            found = communicator.all_reduce(mine, method=method)
-            assert same_bits(slow.wait(250), found)
+            actual = communicator.all_reduce(mine, method=method)
+            assert same_bits(slow.wait(250), actual)
             if method != "auto":
-                assert same_bits(found, expected(Collective.ALL_REDUCE, x, fabric, group, method)[rows])
+                assert same_bits(actual, expected(Collective.ALL_REDUCE, x, fabric, group, method)[rows])
                 scatter = method.split(",")[0]
                 shard = communicator.reduce_scatter(mine, method=scatter)
                 assert same_bits(shard, expected(Collective.REDUCE_SCATTER, x, fabric, group, scatter)[rows])
@@ -322,9 +322,9 @@ def test_the_tensors_of_a_list_travel_together_where_a_replica_is_one_ipu(
     with gcl.connect(
         local_replicas=4, method="clockwise_ring", fabric=Fabric(4, ipus_per_replica=ipus)
     ) as communicator:
-        alone = [communicator.reduce_scatter(one) for one in (x, y)]
+        alone = [communicator.reduce_scatter(tensor) for tensor in (x, y)]
         runs.clear()
         outs = [np.empty_like(shard) for shard in alone]
         assert communicator.reduce_scatter([x, y], out=outs) is outs
     assert len(runs) == transfers
-    assert all((shard == one).all() for shard, one in zip(outs, alone, strict=True))
+    assert all((shard == wanted).all() for shard, wanted in zip(outs, alone, strict=True))

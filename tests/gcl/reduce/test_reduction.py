@@ -56,9 +56,9 @@ def test_infinities_nans_zeros_and_subnormals_in_every_combination(op: str, dtyp
 @pytest.mark.parametrize(("op", "extreme"), [("min", np.minimum), ("max", np.maximum)])
 def test_extremes_of_special_values(op: str, extreme: np.ufunc, dtype: type) -> None:
     data = np.array(list(product(SPECIAL, repeat=3)), dtype).T.copy()
-    found, expected = reduced(list(data), op), extreme.reduce(data, axis=0)
-    np.testing.assert_array_equal(found, expected)  # NaN wins; zeros are equal whatever their sign
-    assert same_bits(found[expected != 0], expected[expected != 0])
+    actual, expected = reduced(list(data), op), extreme.reduce(data, axis=0)
+    np.testing.assert_array_equal(actual, expected)  # NaN wins; zeros are equal whatever their sign
+    assert same_bits(actual[expected != 0], expected[expected != 0])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

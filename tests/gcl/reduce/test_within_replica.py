@@ -78,11 +78,11 @@ def test_lists_are_their_tensors_one_by_one() -> None:
         gcl.reduce_scatter_within_replica,
         gcl.all_gather_within_replica,
     ):
-        found = collective(tensors)
-        assert all(same_bits(one, collective(x)) for one, x in zip(found, tensors, strict=True))
-        outs = [np.zeros_like(one) for one in found]
+        results = collective(tensors)
+        assert all(same_bits(result, collective(x)) for result, x in zip(results, tensors, strict=True))
+        outs = [np.zeros_like(result) for result in results]
         collective(tensors, out=outs)
-        assert all(same_bits(out, one) for out, one in zip(outs, found, strict=True))
+        assert all(same_bits(out, result) for out, result in zip(outs, results, strict=True))
         with pytest.raises(gcl.ArgumentError, match="give a list of the same number of arrays as out"):
             collective(tensors, out=outs[:2])
     before = [x.copy() for x in tensors]

@@ -62,11 +62,11 @@ def reductions():
             dist.reduce(y, 1, op)
             parts = [values(dtype, size, 10 * rank + i) for i in range(ranks)]
             mine = combined([values(dtype, size, 10 * r + rank) for r in range(ranks)], op)
-            lists, whole = torch.empty_like(x), torch.empty_like(x)
+            lists, single = torch.empty_like(x), torch.empty_like(x)
             dist.reduce_scatter(lists, parts, op)
-            dist.reduce_scatter_single(whole, torch.cat(parts), op)
+            dist.reduce_scatter_single(single, torch.cat(parts), op)
             checks = same(x, wanted), same(y, wanted if rank == 1 else everyone[rank]), same(lists, mine)
-            if not all((*checks, same(whole, mine))):
+            if not all((*checks, same(single, mine))):
                 wrong.append((dtype, name, size, *checks))
     return wrong
 
@@ -80,8 +80,8 @@ def moves():
             x, everyone = values(dtype, size, rank), [values(dtype, size, r) for r in range(ranks)]
             outs = [torch.empty_like(x) for _ in everyone]
             dist.all_gather(outs, x)
-            whole = torch.empty((ranks, size), dtype=dtype)
-            dist.all_gather_single(whole, x)
+            rows = torch.empty((ranks, size), dtype=dtype)
+            dist.all_gather_single(rows, x)
             root = x.clone()
             dist.broadcast(root, 1)
             gathered = [torch.empty_like(x) for _ in everyone] if rank == 2 else None
@@ -92,7 +92,7 @@ def moves():
             dist.all_to_all(exchanged, [values(dtype, size, 10 * rank + r) for r in range(ranks)])
             checks = (
                 *map(same, outs, everyone),
-                *map(same, whole, everyone),
+                *map(same, rows, everyone),
                 same(root, everyone[1]),
                 rank != 2 or all(map(same, gathered, everyone)),
                 same(scattered, x),
@@ -113,10 +113,10 @@ def other_forms():
     dist.all_to_all(uneven, [rows] * ranks)
     split = torch.empty(sum(range(1, ranks + 1)), 2)
     dist.all_to_all_single(split, torch.cat([rows] * ranks), list(range(1, ranks + 1)), [rank + 1] * ranks)
-    one, two = torch.ones(3), torch.ones(5, dtype=torch.int32)
+    floats, integers = torch.ones(3), torch.ones(5, dtype=torch.int32)
     with dist._coalescing_manager():
-        dist.all_reduce(one)
-        dist.all_reduce(two)
+        dist.all_reduce(floats)
+        dist.all_reduce(integers)
     works = [dist.all_reduce(torch.full((1000,), float(i)), async_op=True) for i in range(20)]
     chained = works[3].get_future().then(lambda future: future.value()[0][0].item() + 0.5)
     for work in reversed(works):
@@ -135,7 +135,7 @@ def other_forms():
         bool((grid[:, 1:] == (torch.arange(12.0).reshape(3, 4) * ranks + 3)[:, 1:]).all())
         and grid[0, 0].item() == rank,
         all((part == r).all() for r, part in enumerate(uneven)) and torch.equal(torch.cat(uneven), split),
-        one.tolist() == [3.0] * 3 and two.tolist() == [3] * 5,
+        floats.tolist() == [3.0] * 3 and integers.tolist() == [3] * 5,
         sums == [3.0 * i for i in range(20)] and chained.wait() == 9.5,
         objects == [{"rank": r} for r in range(ranks)],
         factor.tolist() == [1.5] * 4,
@@ -154,12 +154,12 @@ def in_callbacks():
     if rank:
         dist.recv(torch.empty(1), 0)  # so that rank 0 sets its callbacks before the collectives can run
     begun = (dist.all_reduce(torch.full((1000,), float(i)), async_op=True) for i in range(3))
-    found = [work.get_future().then(again_twice) for work in begun]
+    futures = [work.get_future().then(again_twice) for work in begun]
     if rank == 0:
         for other in range(1, ranks):
             dist.send(torch.ones(1), other)
     dist.barrier()  # must not block callbacks
-    return [(one.wait() == i * ranks**3).all().item() for i, one in enumerate(found)]
+    return [(future.wait() == i * ranks**3).all().item() for i, future in enumerate(futures)]
 
 
 def test_reductions_are_those_of_one_process_for_every_operator_and_dtype():
@@ -180,20 +180,20 @@ def streams():
     good = []
     for size in (1_400_001, 3_000_007):
         x = torch.arange(size, dtype=torch.int16) + rank
-        whole, root = torch.empty((ranks, size), dtype=torch.int16), x.clone()
-        dist.all_gather_single(whole, x)
+        gathered, root = torch.empty((ranks, size), dtype=torch.int16), x.clone()
+        dist.all_gather_single(gathered, x)
         dist.broadcast(root, 1)
         parts = torch.stack([x + 10 * r for r in range(ranks)])
         back = torch.empty_like(parts)
         dist.all_to_all_single(back, parts)
-        good += [bool((whole[r] == x - rank + r).all()) for r in range(ranks)]
+        good += [bool((gathered[r] == x - rank + r).all()) for r in range(ranks)]
         good += [bool((back[r] == x - rank + r + 10 * rank).all()) for r in range(ranks)]
         good.append(bool((root == x - rank + 1).all()))
         for dtype in (torch.float32, torch.float16):
             values = [torch.arange(size * ranks).remainder(500 + r).to(dtype) for r in range(ranks)]
             mine = torch.empty(size, dtype=dtype)
             dist.reduce_scatter_single(mine, values[rank])
-            good.append(same(mine, combined([one[rank * size :][:size] for one in values], dist.ReduceOp.SUM)))
+            good.append(same(mine, combined([row[rank * size :][:size] for row in values], dist.ReduceOp.SUM)))
     return all(good)
 
 
@@ -244,12 +244,12 @@ def test_views_that_negate_are_read_by_their_elements():
 
 def means():
     """Of whole numbers: towards zero, for those that gcl and that PyTorch combines."""
-    found = []
+    averages = []
     for dtype in WHOLES:
         x = torch.tensor([5, 5 if dtype is torch.uint8 else -5]).to(dtype) + dist.get_rank() % 2
         dist.all_reduce(x, dist.ReduceOp.AVG)
-        found.append(x.tolist())
-    return found
+        averages.append(x.tolist())
+    return averages
 
 
 def test_means_of_whole_numbers_are_rounded_towards_zero():

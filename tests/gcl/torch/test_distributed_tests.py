@@ -38,8 +38,8 @@ def outcomes(backend: str, ranks: int, folder: Path, *names: str) -> dict[str, s
 
 
 def test_a_sample_of_them_passes(tmp_path):
-    found = outcomes("gcl", 3, tmp_path, *SAMPLE)
-    assert {found[name] for name in SAMPLE} == {"passed"}, found
+    results = outcomes("gcl", 3, tmp_path, *SAMPLE)
+    assert {results[name] for name in SAMPLE} == {"passed"}, results
 
 
 @pytest.mark.full

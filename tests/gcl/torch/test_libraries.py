@@ -24,22 +24,22 @@ def alone(optimiser=None):
     return train(model, SAMPLES, 1, 0, STEPS, optimiser=optimiser)
 
 
-def near(found, wanted):
-    return bool((found - wanted).abs().max() < 1e-5)
+def near(actual, wanted):
+    return bool((actual - wanted).abs().max() < 1e-5)
 
 
 def fully_sharded_data_parallel():
     """FSDP of PyTorch 1: sharded, and replicated as DDP does."""
     from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 
-    wanted, found = alone(), []
+    wanted, checks = alone(), []
     for strategy in (ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy.NO_SHARD):
         model = FullyShardedDataParallel(network(), sharding_strategy=strategy, device_id=torch.device("cpu"))
         train(model, SAMPLES, dist.get_world_size(), dist.get_rank(), STEPS)
         with FullyShardedDataParallel.summon_full_params(model):
-            whole = torch.cat([one.detach().reshape(-1) for one in model.parameters()])
-            found.append(near(whole, wanted))
-    return all(found)
+            weights = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+            checks.append(near(weights, wanted))
+    return all(checks)
 
 
 def zero_redundancy():
@@ -51,18 +51,18 @@ def zero_redundancy():
         return train(model, SAMPLES, dist.get_world_size(), dist.get_rank(), STEPS, optimiser=optimiser)
 
     def divided(parameters):
-        made.append(ZeroRedundancyOptimizer(parameters, optimizer_class=torch.optim.Adam, **settings))
-        return made[0]
+        optimisers.append(ZeroRedundancyOptimizer(parameters, optimizer_class=torch.optim.Adam, **settings))
+        return optimisers[0]
 
-    def whole(parameters):
+    def undivided(parameters):
         return torch.optim.Adam(parameters, **settings)
 
     # With Adam's usual epsilon the rounding of a gradient near 0 would decide the sign of a whole update.
-    made, settings = [], {"lr": 0.01, "eps": 1e-4}
-    found = trained(divided)
-    made[0].consolidate_state_dict(to=1)
-    states = len(made[0].state_dict()["state"]) if dist.get_rank() == 1 else 6
-    return torch.equal(found, trained(whole)) and near(found, alone(whole)) and states == 6
+    optimisers, settings = [], {"lr": 0.01, "eps": 1e-4}
+    weights = trained(divided)
+    optimisers[0].consolidate_state_dict(to=1)
+    states = len(optimisers[0].state_dict()["state"]) if dist.get_rank() == 1 else 6
+    return torch.equal(weights, trained(undivided)) and near(weights, alone(undivided)) and states == 6
 
 
 def distributed_tensors():
@@ -89,11 +89,11 @@ def pipeline():
     """Two stages of a network, with micro-batches one after the other and in turns forwards and backwards."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-    rank, found = dist.get_rank(), []
+    rank, checks = dist.get_rank(), []
     torch.manual_seed(3)
     x, y = torch.randn(8, 30), torch.randint(0, 4, (8,))
-    whole = network()
-    nn.functional.cross_entropy(whole(x), y).backward()
+    complete = network()
+    nn.functional.cross_entropy(complete(x), y).backward()
     for kind in (ScheduleGPipe, Schedule1F1B):
         part = network()[:2] if rank == 0 else network()[2:]
         stage = PipelineStage(part, rank, 2, torch.device("cpu"))
@@ -102,15 +102,15 @@ def pipeline():
             schedule.step(x)
         else:
             schedule.step(target=y)
-        mine = whole[:2] if rank == 0 else whole[2:]
+        mine = complete[:2] if rank == 0 else complete[2:]
         pairs = zip(part.parameters(), mine.parameters(), strict=True)
-        found += [near(one.grad, other.grad) for one, other in pairs]
-    return all(found) and len(found) in (4, 8)
+        checks += [near(own.grad, other.grad) for own, other in pairs]
+    return all(checks) and len(checks) in (4, 8)
 
 
 def compiled():
     """Collectives in a compiled function, and those of DDP in a compiled module, which PyTorch calls in between."""
-    rank, found = dist.get_rank(), []
+    rank, runs = dist.get_rank(), []
 
     def exchanges(x):
         y = x * 2
@@ -128,8 +128,8 @@ def compiled():
         forward = compile_(model)
         for _ in range(2):
             forward(torch.randn(6, 4)).sum().backward()
-        found.append([compile_(exchanges)(x), *(one.grad for one in model.parameters())])
-    return all(near(one, other) for one, other in zip(*found, strict=True))
+        runs.append([compile_(exchanges)(x), *(parameter.grad for parameter in model.parameters())])
+    return all(near(first, other) for first, other in zip(*runs, strict=True))
 
 
 def checkpoint(folder):
@@ -144,7 +144,7 @@ def checkpoint(folder):
     checkpoints.save({"model": get_model_state_dict(model), "step": STEPS}, checkpoint_id=folder)
     waited = checkpoints.async_save({"model": get_model_state_dict(model)}, checkpoint_id=f"{folder}/later")
     waited.result()
-    found = []
+    checks = []
     for place in (folder, f"{folder}/later"):
         again = network()
         for parameter in again.parameters():
@@ -152,8 +152,8 @@ def checkpoint(folder):
         state = {"model": again.state_dict()}
         checkpoints.load(state, checkpoint_id=place)
         pairs = zip(again.parameters(), model.parameters(), strict=True)
-        found += [torch.equal(one, other.full_tensor()) for one, other in pairs]
-    return all(found)
+        checks += [torch.equal(own, other.full_tensor()) for own, other in pairs]
+    return all(checks)
 
 
 LIBRARIES = (fully_sharded_data_parallel, zero_redundancy, distributed_tensors, pipeline, compiled)

@@ -65,11 +65,11 @@ def in_a_barrier_meanwhile():
         for request in requests:
             request.wait()
         return True
-    found = [torch.empty(3) for _ in messages]
-    for tag, message in enumerate(found):
+    received = [torch.empty(3) for _ in messages]
+    for tag, message in enumerate(received):
         dist.recv(message, 0, tag=tag)
     dist.barrier()
-    return all(map(torch.equal, found, messages))
+    return all(map(torch.equal, received, messages))
 
 
 def past_a_full_ring():
@@ -175,9 +175,9 @@ def test_every_message_of_a_trace_has_both_ends(tmp_path, monkeypatch):
     monkeypatch.setenv("IPU_EMU_TRACE", str(tmp_path / "run"))
     assert run_ranks(3, exchanges) == [True] * 3
     run = read_run(tmp_path / "run")
-    found = flows(run)
-    assert len(found) == 3 * 3 + 40 + 2  # three rings, one message of each tag, and two to rank 0
-    assert all(flow.is_possible and flow.sender is not flow.receiver for flow in found)
+    transfers = flows(run)
+    assert len(transfers) == 3 * 3 + 40 + 2  # three rings, one message of each tag, and two to rank 0
+    assert all(flow.is_possible and flow.sender is not flow.receiver for flow in transfers)
     ends = {"send": 0, "receive": 0}
     for process in run.processes:
         for span in process.spans:

@@ -39,7 +39,7 @@ def copies():
         dist.send(moved, 1)
     elif rank == 1:
         dist.recv(moved, 0)
-    good = all(bool((one == r).all()) for r, one in enumerate(lists)) and (rank > 1 or bool((moved == 7).all()))
+    good = all(bool((tensor == r).all()) for r, tensor in enumerate(lists)) and (rank > 1 or bool((moved == 7).all()))
     return said(caught), good
 
 
@@ -64,8 +64,8 @@ def small_shared_memory():
     return said(caught), bool((model.module.weight.grad == 1.5).all())
 
 
-@pytest.mark.parametrize(("pages", "found"), [(4096, "has 16 MiB left"), (None, "is missing")])
-def test_too_little_shared_memory_for_buckets_is_named_once_and_they_are_copied(monkeypatch, pages, found):
+@pytest.mark.parametrize(("pages", "state"), [(4096, "has 16 MiB left"), (None, "is missing")])
+def test_too_little_shared_memory_for_buckets_is_named_once_and_they_are_copied(monkeypatch, pages, state):
     def statvfs(path):
         if pages is None:
             raise FileNotFoundError(path)
@@ -77,7 +77,7 @@ def test_too_little_shared_memory_for_buckets_is_named_once_and_they_are_copied(
     assert as_good
     assert second == []
     assert len(first) == 1
-    assert f"/dev/shm {found}, but ddp_hook moves a bucket of all ranks there, which needs 36 MiB" in first[0]
+    assert f"/dev/shm {state}, but ddp_hook moves a bucket of all ranks there, which needs 36 MiB" in first[0]
     assert "--shm-size" in first[0]
 
 

@@ -27,15 +27,15 @@ pytestmark = pytest.mark.torch
 def sums():
     """Sums and means of numbers whose sum depends on the order in which they are added."""
     generator = torch.Generator().manual_seed(dist.get_rank())
-    found = []
+    arrays = []
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         for size in (1, 1001, 50_000):
             x = (torch.randn(size, generator=generator) * 100).to(dtype)
             y = x.clone()
             dist.all_reduce(x)
             dist.all_reduce(y, dist.ReduceOp.AVG)
-            found += [x.view(torch.uint8).numpy(), y.view(torch.uint8).numpy()]
-    return found
+            arrays += [x.view(torch.uint8).numpy(), y.view(torch.uint8).numpy()]
+    return arrays
 
 
 def messages():
@@ -73,9 +73,9 @@ def deferred_receive():
 @pytest.mark.parametrize("names", [("a", "a", "b", "b"), ("a", "b", "c", "d"), ("a", "b", "b", "b")])
 def test_sums_have_the_bits_of_one_host(names):
     alone = run_ranks(4, sums)[0]
-    for found in run_ranks(4, sums, hosts=names):
+    for arrays in run_ranks(4, sums, hosts=names):
         assert all(
-            same(torch.from_numpy(one), torch.from_numpy(other)) for one, other in zip(found, alone, strict=True)
+            same(torch.from_numpy(array), torch.from_numpy(other)) for array, other in zip(arrays, alone, strict=True)
         )
 
 
@@ -97,11 +97,11 @@ def test_messages_between_hosts_are_traced_at_both_ends(program, tmp_path, monke
     monkeypatch.setenv("IPU_EMU_TRACE", str(tmp_path / "run"))
     run_ranks(3, program, hosts=("a", "b", "b"))
     run = read_run(tmp_path / "run")
-    found = flows(run)
-    assert all(flow.is_possible and flow.sender is not flow.receiver for flow in found)
+    transfers = flows(run)
+    assert all(flow.is_possible and flow.sender is not flow.receiver for flow in transfers)
     for kind in (Kind.FLOW_OUT, Kind.FLOW_IN):  # every flow has both ends
-        assert sum((process.records["kind"] == kind).sum() for process in run.processes) == len(found)
-    assert len(found) >= 2
+        assert sum((process.records["kind"] == kind).sum() for process in run.processes) == len(transfers)
+    assert len(transfers) >= 2
 
 
 def joined():
@@ -151,9 +151,9 @@ def test_hosts_of_a_poprun_py_job_are_joined_by_its_mpi(tmp_path, mpi):
             argv, capture_output=True, text=True, env=os.environ | environ, timeout=250, check=False
         )
     assert transports(ended.stdout) == [(str(rank), "mpi", "[]") for rank in range(4)], ended.stdout + ended.stderr
-    found = flows(read_run(tmp_path / "run"))
-    assert any(flow.sender.host != flow.receiver.host for flow in found)
-    assert all(flow.is_possible for flow in found)
+    transfers = flows(read_run(tmp_path / "run"))
+    assert any(flow.sender.host != flow.receiver.host for flow in transfers)
+    assert all(flow.is_possible for flow in transfers)
 
 
 @needs_hosts

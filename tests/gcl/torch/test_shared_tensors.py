@@ -32,9 +32,9 @@ def results(placed, only=None):
     place = placed if only is None or rank in only else private
     generator = torch.Generator().manual_seed(rank)
     values = torch.randn(ranks, PART * 2, generator=generator)
-    whole, part, root = torch.empty(ranks, PART * 2), torch.empty(PART * 2), place(values[0])
+    gathered, part, root = torch.empty(ranks, PART * 2), torch.empty(PART * 2), place(values[0])
     exchanged, lists = torch.empty_like(values), [torch.empty(PART * 2) for _ in range(ranks)]
-    dist.all_gather_single(whole, place(values[1]))
+    dist.all_gather_single(gathered, place(values[1]))
     dist.all_gather(lists, place(values[1]))
     dist.broadcast(root, 1)
     dist.all_to_all_single(exchanged, place(values))
@@ -43,15 +43,15 @@ def results(placed, only=None):
     dist.reduce_scatter_single(halves, place(values.bfloat16()), dist.ReduceOp.AVG)
     rows = [PART * (1 + r % 2) for r in range(ranks)]  # the number of elements that each rank gets
     uneven = torch.empty(rows[rank] * ranks)
-    given = place(torch.cat([one[:n] for one, n in zip(values, rows, strict=True)]))
-    dist.all_to_all_single(uneven, given, [rows[rank]] * ranks, rows)
-    return [whole, *lists, root, exchanged, part, halves.view(torch.int16), uneven]
+    packed = place(torch.cat([row[:n] for row, n in zip(values, rows, strict=True)]))
+    dist.all_to_all_single(uneven, packed, [rows[rank]] * ranks, rows)
+    return [gathered, *lists, root, exchanged, part, halves.view(torch.int16), uneven]
 
 
 def same_everywhere():
     wanted = results(private)
-    found = [results(shared), results(shared, only=(0,)), results(shared, only=(1,))]
-    return [all(map(torch.equal, wanted, some)) for some in found]
+    outcomes = [results(shared), results(shared, only=(0,)), results(shared, only=(1,))]
+    return [all(map(torch.equal, wanted, some)) for some in outcomes]
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

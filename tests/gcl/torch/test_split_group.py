@@ -33,14 +33,14 @@ def divided():
 
 
 def test_groups_are_divided_by_ranks_of_the_parent():
-    found = run_ranks(4, divided)
-    assert [sums for sums, *_ in found] == [
+    answers = run_ranks(4, divided)
+    assert [sums for sums, *_ in answers] == [
         [1.0, 1.0, 4.0, None],
         [1.0, 1.0, 4.0, 4.0],
         [5.0, 5.0, None, None],
         [5.0, 5.0, 4.0, 4.0],
     ]
-    assert {(described, backend) for _, described, backend in found} == {("halves", "gcl")}
+    assert {(described, backend) for _, described, backend in answers} == {("halves", "gcl")}
 
 
 def refused(split_ranks):

@@ -34,18 +34,18 @@ def collectives():
 def test_every_collective_is_matched_between_the_ranks(hosts, method, tmp_path, monkeypatch):
     monkeypatch.setenv("IPU_EMU_TRACE", str(tmp_path / "run"))
     run_ranks(2, collectives, **({"hosts": hosts} if hosts else {}))
-    found = collective_calls(read_run(tmp_path / "run"))
+    matched = collective_calls(read_run(tmp_path / "run"))
     calls = {
-        (one.name, one.about["operator"], one.nbytes): (len(one.begins), one.about["method"])
-        for one in found
-        if len(one.instances) == 2
+        (call.name, call.about["operator"], call.nbytes): (len(call.begins), call.about["method"])
+        for call in matched
+        if len(call.instances) == 2
     }
     assert calls["all_reduce", "sum", 4 * SIZE] == (3, method)
     assert calls["all_reduce", "max", 4 * SIZE] == (2, method)
     assert calls["broadcast", "", 4 * SIZE] == (1, method)
     assert calls["barrier", "", 0][0] >= 1
-    alone = [one for one in found if one.nbytes == 28]
-    assert sorted(one.instances for one in alone) == [[0], [1]]
-    for one in found:
-        assert (one.waits >= 0).all()
-        assert (one.moves >= 0).all()
+    alone = [call for call in matched if call.nbytes == 28]
+    assert sorted(call.instances for call in alone) == [[0], [1]]
+    for call in matched:
+        assert (call.waits >= 0).all()
+        assert (call.moves >= 0).all()

@@ -50,11 +50,11 @@ def weights(hook, as_view):
     model = DistributedDataParallel(network(), bucket_cap_mb=0.2, gradient_as_bucket_view=as_view)
     if HOOKS[hook]:
         model.register_comm_hook(None, HOOKS[hook])
-    found = train(model, 24, dist.get_world_size(), dist.get_rank())
-    everyone = [torch.empty_like(found) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, found)
-    assert all(torch.equal(found, other) for other in everyone)
-    return found.numpy()
+    vector = train(model, 24, dist.get_world_size(), dist.get_rank())
+    everyone = [torch.empty_like(vector) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, vector)
+    assert all(torch.equal(vector, other) for other in everyone)
+    return vector.numpy()
 
 
 def fully_sharded(allocate):
@@ -69,7 +69,7 @@ def fully_sharded(allocate):
     if allocate:
         model.set_allocate_memory_from_process_group_for_comm(True)
     train(model, 24, dist.get_world_size(), dist.get_rank(), steps=5)
-    return torch.cat([one.full_tensor().detach().reshape(-1) for one in model.parameters()]).numpy()
+    return torch.cat([parameter.full_tensor().detach().reshape(-1) for parameter in model.parameters()]).numpy()
 
 
 def all_weights(data_parallel, fully_sharded_with):
@@ -135,8 +135,8 @@ def accumulated():
 
     All divisors are powers of two, so that it does not matter where the gradients are divided.
     """
-    rank, ranks, found = dist.get_rank(), dist.get_world_size(), []
-    each = 4 // ranks
+    rank, ranks, vectors = dist.get_rank(), dist.get_world_size(), []
+    per_rank = 4 // ranks
     for hook in ("none", "ddp"):
         model = DistributedDataParallel(network(), bucket_cap_mb=0.2, gradient_as_bucket_view=True)
         if HOOKS[hook]:
@@ -146,27 +146,27 @@ def accumulated():
             x, y = torch.randn(4, 6, 30, generator=generator), torch.randint(0, 4, (4, 6), generator=generator)
             optimiser.zero_grad()
             first_pair = []
-            for place in range(each):
+            for place in range(per_rank):
                 if place == 2:
                     first_pair = [parameter.grad.clone() for parameter in model.parameters()]
                     optimiser.zero_grad()
-                one = rank * each + place
-                with nullcontext() if place == each - 1 else model.no_sync():
-                    (nn.functional.cross_entropy(model(x[one]), y[one]) / each).backward()
+                batch = rank * per_rank + place
+                with nullcontext() if place == per_rank - 1 else model.no_sync():
+                    (nn.functional.cross_entropy(model(x[batch]), y[batch]) / per_rank).backward()
             for parameter, gradient in zip(model.parameters(), first_pair, strict=False):
                 parameter.grad += gradient
             optimiser.step()
-        found.append(
+        vectors.append(
             torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]).numpy().tobytes()
         )
-    return found
+    return vectors
 
 
 def test_weights_have_the_same_bits_however_micro_batches_are_spread_over_ranks():
-    found = [weights for ranks in (1, 2, 4) for weights in run_ranks(ranks, accumulated)]
-    assert len(found) == 7
-    assert all(weights == found[0] for weights in found)
-    assert found[0][0] == found[0][1]  # with the hook, and without
+    vectors = [weights for ranks in (1, 2, 4) for weights in run_ranks(ranks, accumulated)]
+    assert len(vectors) == 7
+    assert all(weights == vectors[0] for weights in vectors)
+    assert vectors[0][0] == vectors[0][1]  # with the hook, and without
 
 
 def uneven(hook):

@@ -60,12 +60,12 @@ def trained(
         own = slice(first, first + local)
         data = {id: value[:, own].copy() for id, value in _data(inputs, step, (A, R)).items()}
         session.run(popart.PyStepIO(data, anchors))
-        found = anchors[loss].reshape(A, local)
-        losses += (popdist_py.allGather(found).swapaxes(0, 1) if local < R else found).ravel().tolist()
+        micro_losses = anchors[loss].reshape(A, local)
+        losses += (popdist_py.allGather(micro_losses).swapaxes(0, 1) if local < R else micro_losses).ravel().tolist()
     session.weightsToHost()
-    found = digests(losses=losses, weights=session)
+    micro_losses = digests(losses=losses, weights=session)
     session.close()
-    return found
+    return micro_losses
 
 
 def inferred(proto: bytes, inputs: Inputs, outputs: Sequence[str], **values: Any) -> dict[str, str]:
@@ -101,13 +101,13 @@ def _data(inputs: Inputs, step: int, prefix: tuple[int, ...]) -> dict[str, np.nd
 
 def _inputs(model: Model, below: int) -> Inputs:
     """The inputs of a model; labels and tokens are below ``below``."""
-    found = {}
+    inputs = {}
     for id in model.graph.inputs:
         tensor = model.graph.tensor(id)
         kind = np.dtype(tensor.dtype.numpy)
         bound = (2 if id in model.others else below) if kind.kind == "i" else 0
-        found[id] = kind.name, tensor.shape, bound
-    return found
+        inputs[id] = kind.name, tensor.shape, bound
+    return inputs
 
 
 def _train(model: Model, below: int, **how: Any) -> dict[str, str]:
@@ -229,8 +229,8 @@ def _functions(kind: str) -> dict[str, str]:
     outputs += [net.graphcore.log1p([positive]), net.graphcore.atan2([net.x, positive])]
     outputs += [net.onnx.pow([positive, net.x]), net.onnx.div([net.x, positive])]
     outputs += [net.onnx.randomnormallike([net.x]), net.onnx.dropout([net.x], 1, 0.25)[0]]
-    for one in outputs:
-        net.builder.addOutputTensor(one)
+    for output in outputs:
+        net.builder.addOutputTensor(output)
     return inferred(net.proto(), net.inputs, outputs)
 
 
@@ -241,14 +241,14 @@ def _reductions(kind: str) -> dict[str, str]:
     """Every reduction along every axis, normalisations and pooling."""
     net = _Built((3, 5, 19, 21), (3,), 3, kind)
     positive = net.onnx.add([net.onnx.abs([net.x]), net.onnx.constant(np.ones(1, net.dtype))])
-    made = [getattr(net.onnx, f"reduce{name}")([positive], axes, 0) for name in _REDUCTIONS for axes in _AXES]
-    made += [net.onnx.softmax([net.x], axis) for axis in (1, 3)]
-    made += [net.onnx.lrn([net.x], 3), net.onnx.lpnormalization([net.x], 1, 2)]
-    made += [net.onnx.instancenormalization([net.x, net.weight("n/scale", 5), net.weight("shift", 5)])]
-    made += [net.onnx.averagepool([net.x], [3, 3]), net.onnx.globalaveragepool([net.x])]
-    for one in made:
-        net.builder.addOutputTensor(one)
-    return inferred(net.proto(), net.inputs, made)
+    results = [getattr(net.onnx, f"reduce{name}")([positive], axes, 0) for name in _REDUCTIONS for axes in _AXES]
+    results += [net.onnx.softmax([net.x], axis) for axis in (1, 3)]
+    results += [net.onnx.lrn([net.x], 3), net.onnx.lpnormalization([net.x], 1, 2)]
+    results += [net.onnx.instancenormalization([net.x, net.weight("n/scale", 5), net.weight("shift", 5)])]
+    results += [net.onnx.averagepool([net.x], [3, 3]), net.onnx.globalaveragepool([net.x])]
+    for output in results:
+        net.builder.addOutputTensor(output)
+    return inferred(net.proto(), net.inputs, results)
 
 
 _AXES = ([3], [2], [1], [2, 3], [0, 1, 2, 3])

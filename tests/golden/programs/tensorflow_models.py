@@ -1,4 +1,4 @@
-"""TensorFlow models: three of Keras, and two programs of TensorFlow 1."""
+"""TensorFlow models: four of Keras, and two programs of TensorFlow 1."""
 
 from __future__ import annotations
 
@@ -41,20 +41,33 @@ def _images(rows: int) -> tuple[Any, Any]:
     return numbers("images", (rows, 6, 6, 3)), integers("classes", (rows,), _CLASSES)
 
 
-def _convolutions(layers: Any, given: Any, stage: Any) -> Any:
+def _convolutions(layers: Any, inputs: Any, stage: Any) -> Any:
     with stage(0):
-        x = layers.Conv2D(4, 3, use_bias=False)(given)
+        x = layers.Conv2D(4, 3, use_bias=False)(inputs)
         x = layers.ReLU()(layers.BatchNormalization()(x))
     with stage(1):
         x = layers.Dropout(0.25)(layers.Flatten()(x))
         return layers.Dense(_CLASSES, "softmax")(x)
 
 
-def _sequences(layers: Any, given: Any, stage: Any) -> Any:
+def _sequences(layers: Any, inputs: Any, stage: Any) -> Any:
     """A recurrent layer and attention over the rows of an image."""
-    x = layers.LSTM(8, return_sequences=True)(layers.Reshape((6, 18))(given))
+    x = layers.LSTM(8, return_sequences=True)(layers.Reshape((6, 18))(inputs))
     x = layers.LayerNormalization()(x + layers.MultiHeadAttention(2, 4)(x, x))
     return layers.Dense(_CLASSES, "softmax")(layers.GlobalAveragePooling1D()(x))
+
+
+def _positions(layers: Any, given: Any, stage: Any) -> Any:
+    """Waves that TensorFlow would compute, from constants, added to the rows of an image."""
+    tf = import_module("tensorflow")
+
+    def with_waves(x: Any) -> Any:
+        rates = 10000.0 ** (-tf.range(18.0) / 18.0)
+        angles = tf.range(6.0)[:, None] * rates
+        return x + tf.sin(angles) + tf.nn.softmax(tf.cos(angles) @ tf.eye(18) * 3.0)
+
+    x = layers.Lambda(with_waves)(layers.Reshape((6, 18))(given))
+    return layers.Dense(_CLASSES, "softmax")(layers.Flatten()(x))
 
 
 def _keras(body: Any, optimiser: str, *, ipus: int = 1, fits: bool = True) -> dict[str, str]:
@@ -64,14 +77,14 @@ def _keras(body: Any, optimiser: str, *, ipus: int = 1, fits: bool = True) -> di
         keras = tf.keras
         keras.backend.clear_session()
         keras.utils.set_random_seed(1)
-        given = keras.Input((6, 6, 3))
-        model = keras.Model(given, body(keras.layers, given, ipu.keras.PipelineStage))
+        inputs = keras.Input((6, 6, 3))
+        model = keras.Model(inputs, body(keras.layers, inputs, ipu.keras.PipelineStage))
         if ipus > 1:
             model.set_pipelining_options(4, gradient_accumulation_reduction_method="mean")
         else:
             model.reset_pipeline_stage_assignment()
         model.compile(optimiser, "sparse_categorical_crossentropy", steps_per_execution=4)
-        model.set_weights([_initial(number, one.shape) for number, one in enumerate(model.weights)])
+        model.set_weights([_initial(number, tensor.shape) for number, tensor in enumerate(model.weights)])
         data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4, drop_remainder=True)
         if not fits:
             return digests(results=np.asarray(model.predict(data, verbose=0)))
@@ -96,14 +109,14 @@ def _graph(kind: str, dtype: Any) -> dict[str, str]:
         outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
         make = _pipeline if kind == "pipeline" else _loop
         with ipu.scopes.ipu_scope("/device:IPU:0"):
-            made = ipu.ipu_compiler.compile(make(tf, ipu, _stages(tf, dtype), infeed, outfeed), [])
+            operation = ipu.ipu_compiler.compile(make(tf, ipu, _stages(tf, dtype), infeed, outfeed), [])
         dequeued = outfeed.dequeue()
         with tf.Session() as session:
             session.run([tf.global_variables_initializer(), infeed.initializer])
-            session.run(made)
+            session.run(operation)
             losses = np.asarray(session.run(dequeued)).ravel()
             session.run(infeed.deleter)
-            weights = {one.op.name: session.run(one) for one in tf.trainable_variables()}
+            weights = {variable.op.name: session.run(variable) for variable in tf.trainable_variables()}
             return digests(losses=losses, weights=weights)
 
 
@@ -138,6 +151,7 @@ _RUNS = {
     "keras: convolutions, Adam": partial(_keras, _convolutions, "adam"),
     "keras: convolutions, SGD, pipeline": partial(_keras, _convolutions, "sgd", ipus=2),
     "keras: sequences, RMSprop": partial(_keras, _sequences, "rmsprop"),
+    "keras: positions, Adam": partial(_keras, _positions, "adam"),
     "keras: sequences, forward": partial(_keras, _sequences, "sgd", fits=False),
     "tensorflow: momentum, pipeline": partial(_graph, "pipeline", np.float32),
     "tensorflow: Adam, float16": partial(_graph, "loop", np.float16),

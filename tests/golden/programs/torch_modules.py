@@ -1,4 +1,4 @@
-"""PyTorch modules: three trained by ipu_emu.torch on four replicas, and five programs of PopTorch."""
+"""PyTorch modules: four trained by ipu_emu.torch on four replicas, and five programs of PopTorch."""
 
 from __future__ import annotations
 
@@ -30,10 +30,36 @@ def _transformer(nn: Any) -> Any:
     return nn.Sequential(layer, nn.Flatten(), nn.Linear(6 * 16, _CLASSES))
 
 
+def _rotary(nn: Any) -> Any:
+    """Attention whose rotations and distances are computed in ``forward``, from constants."""
+    import torch
+
+    class Rotary(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
+
+        def forward(self, x: Any) -> Any:
+            q, k, v = self._turned(self.q(x)), self._turned(self.k(x)), self.v(x)
+            places = torch.linspace(-1.1, 0.9, x.shape[1])
+            distances = torch.sqrt((places[:, None] - places) ** 2 + 0.1)
+            near = torch.log_softmax(torch.lerp(distances.log1p(), distances.exp(), 0.3), -1)
+            return torch.softmax(q @ k.transpose(1, 2) / 4 + near, -1) @ v
+
+        def _turned(self, x: Any) -> Any:
+            frequencies = 10000 ** -(torch.arange(8) / 8)
+            angles = torch.outer(torch.arange(x.shape[1]).float(), frequencies)
+            a, b = x.chunk(2, -1)
+            return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
+
+    return nn.Sequential(Rotary(), nn.Flatten(), nn.Linear(6 * 16, _CLASSES))
+
+
 _NETWORKS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "mlp": (_mlp, (12,)),
     "cnn, batch norm": (_cnn, (3, 10, 10)),
     "transformer, dropout": (_transformer, (6, 16)),
+    "rotary attention": (_rotary, (6, 16)),
 }
 
 
@@ -92,16 +118,16 @@ def _poptorch_train(name: str, optimiser: str, *, half: bool = False, ipus: int 
         module[4] = poptorch.BeginBlock(module[4], ipu_id=1)
         options.setExecutionStrategy(poptorch.PipelinedExecution())
     module, x = (module.half(), x.half()) if half else (module, x)
-    whole = _with_loss(module)
+    model_with_loss = _with_loss(module)
     rule = getattr(torch.optim if hasattr(torch.optim, optimiser) else poptorch.optim, optimiser)(
         module.parameters(), 0.0625
     )
-    model, losses = poptorch.trainingModel(whole, options, rule), []
+    model, losses = poptorch.trainingModel(model_with_loss, options, rule), []
     for step in range(3):
         part = slice(step * 4 * A, (step + 1) * 4 * A)
         losses.append(model(x[part], y[part])[1].float().numpy())
     model.destroy()
-    return digests(losses=np.array(losses), weights=whole)
+    return digests(losses=np.array(losses), weights=model_with_loss)
 
 
 def _poptorch_infer(name: str, *, half: bool) -> dict[str, str]:

@@ -68,12 +68,12 @@ def _channel(ours: socket.socket, theirs: socket.socket, dice: random.Random) ->
     signed = dice.random() < 0.5
     channel = Channel(ours, (key, key) if signed else None)
     sent = dice.choices(_MESSAGES, k=dice.randrange(1, 4))
-    data = whole = _encoded(sent, key if signed else None)
+    data = encoded = _encoded(sent, key if signed else None)
     if dice.random() < 0.3:
         content = msgpack.packb(_packable(odd_value(dice)))
         data = len(content).to_bytes(4, "big") + (dice.randbytes(16) if signed else b"") + content
     else:
-        data = damaged(whole, dice)
+        data = damaged(encoded, dice)
     theirs.sendall(data)
     theirs.shutdown(socket.SHUT_WR)
     received: list[messages.Message] = []
@@ -108,9 +108,9 @@ def _encoded(sent: list[messages.Message], key: bytes | None) -> bytes:
 def _packable(value: object) -> object:
     """``value`` without what msgpack cannot write."""
     if isinstance(value, dict):
-        return {str(key).encode(errors="replace").decode(): _packable(each) for key, each in value.items()}
+        return {str(key).encode(errors="replace").decode(): _packable(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_packable(each) for each in value]
+        return [_packable(item) for item in value]
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, int) and not -(2**63) <= value < 2**64:

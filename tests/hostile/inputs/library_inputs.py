@@ -22,8 +22,7 @@ from gcl.errors import GclError
 from gcl.scheduling.options import Options
 from ipu_emu import popart
 from ipu_emu.cli import main as ipu_emu_main
-from ipu_emu.compiler.cache.executable_cache import load_executable
-from ipu_emu.compiler.cache.executable_file import from_bytes, to_bytes
+from ipu_emu.compiler.cache.executable_cache import from_bytes, load_executable, to_bytes
 from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.hostio.checkpoint import CheckpointError, Checkpoints
 from ipu_emu.hostio.checkpoint.manifest import Manifest
@@ -58,10 +57,10 @@ _DATA = Path(__file__).parents[2] / "ipu_emu" / "onnx" / "data"
 @contextmanager
 def models() -> Iterator[Trial]:
     """Damaged ONNX models, as far as compiling them."""
-    given = [malformed.GOOD, *(path.read_bytes() for path in sorted(_DATA.glob("*.onnx")))]
+    seeds = [malformed.GOOD, *(path.read_bytes() for path in sorted(_DATA.glob("*.onnx")))]
 
     def trial(dice: random.Random) -> list[str]:
-        good = given[0] if dice.random() < 0.8 else dice.choice(given)
+        good = seeds[0] if dice.random() < 0.8 else dice.choice(seeds)
         if dice.random() < 0.5:
             data = damaged(good, dice)
         else:
@@ -141,17 +140,17 @@ def external_data() -> Iterator[Trial]:
 @contextmanager
 def executables() -> Iterator[Trial]:
     """Damaged executables: with a wrong checksum, and with one that fits."""
-    made, _ = session()
-    made.prepareDevice(loadEngine=False)
-    whole = to_bytes(made.executable, "key")
+    trained, _ = session()
+    trained.prepareDevice(loadEngine=False)
+    original = to_bytes(trained.executable, "key")
     with TemporaryDirectory() as folder:
         file = Path(folder, "e.ipuexe")
         os.chmod(folder, 0o700)
 
         def trial(dice: random.Random) -> list[str]:
             sealed = dice.random() < 0.7
-            body = damaged(whole[40:], dice)
-            data = whole[:8] + sha256(body).digest() + body if sealed else damaged(whole, dice)
+            body = damaged(original[40:], dice)
+            data = original[:8] + sha256(body).digest() + body if sealed else damaged(original, dice)
             try:
                 if dice.random() < 0.2:
                     file.write_bytes(data)
@@ -160,7 +159,7 @@ def executables() -> Iterator[Trial]:
                     from_bytes(data, "key")
             except EmulatorError:
                 return []
-            return [] if sealed or data == whole else ["an executable with a wrong checksum was loaded"]
+            return [] if sealed or data == original else ["an executable with a wrong checksum was loaded"]
 
         yield trial
 
@@ -187,17 +186,17 @@ def checkpoints() -> Iterator[Trial]:
                 _harm(file, dice)
             changed = {file.relative_to(used) for file in harmed if _differs(file, good / file.relative_to(used))}
             named = f"harmed: {sorted(map(str, changed))}"
-            whole = [step for step in digests if step and not any(f"{step:09}" in str(file) for file in changed)]
+            undamaged = [step for step in digests if step and not any(f"{step:09}" in str(file) for file in changed)]
             forged = any(file.suffix == ".json" and _is_sealed(file) for file in harmed)
             try:
                 with warnings.catch_warnings(record=True) as said, Checkpoints(used, keep=3) as restored:
                     warnings.simplefilter("always")
                     resumed = restored.restore(job.session)
             except CheckpointError as error:
-                needless = whole and not forged and Path(".lock") not in changed
+                needless = undamaged and not forged and Path(".lock") not in changed
                 return [] if str(error) and not needless else [named, f"the message is {error}"]
             step = resumed.step
-            if not step or (not forged and step != max(whole, default=step)) or (step != 3 and not said):
+            if not step or (not forged and step != max(undamaged, default=step)) or (step != 3 and not said):
                 return [named, f"step {step} was restored, with {len(said)} warnings"]
             if job.digest() != digests.get(step) or (resumed.state != {"position": step} and not forged):
                 return [named, f"step {step} was restored with other weights or the state {resumed.state}"]

@@ -22,27 +22,27 @@ _ODD_NUMBERS = (0, 1, 2, 7, 8, 127, 128, 255, 2**16 - 1, 2**31 - 1, 2**31, 2**32
 
 def damaged(data: bytes, dice: random.Random) -> bytes:
     """``data`` with one to eight changes: bytes set, lost, added, doubled, or the end cut off."""
-    made = bytearray(data)
+    changed = bytearray(data)
     for _ in range(dice.choice([1, 1, 2, 8])):
-        place, length = dice.randrange(len(made) + 1), dice.choice([1, 1, 2, 4, 8, 40])
+        place, length = dice.randrange(len(changed) + 1), dice.choice([1, 1, 2, 4, 8, 40])
         match dice.randrange(6):
             case 0:
-                made[place : place + length] = dice.randbytes(length)
+                changed[place : place + length] = dice.randbytes(length)
             case 1:
-                del made[place : place + length]
+                del changed[place : place + length]
             case 2:
-                made[place:place] = dice.randbytes(length)
+                changed[place:place] = dice.randbytes(length)
             case 3:
-                made[place:place] = made[place : place + length]
+                changed[place:place] = changed[place : place + length]
             case 4:
                 size = dice.choice([1, 2, 4, 8])
                 order = dice.choice(["little", "big"])
                 number = dice.choice(_ODD_NUMBERS) % 256**size
-                made[place : place + size] = number.to_bytes(size, order)  # type: ignore[arg-type]
+                changed[place : place + size] = number.to_bytes(size, order)  # type: ignore[arg-type]
             case _:
                 if dice.random() < 0.3:
-                    del made[place:]
-    return bytes(made)
+                    del changed[place:]
+    return bytes(changed)
 
 
 def torn_word(word: str, dice: random.Random) -> list[str]:

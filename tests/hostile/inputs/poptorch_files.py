@@ -37,37 +37,37 @@ def poptorch_files() -> Iterator[Trial]:
     with TemporaryDirectory() as folder:
         file = Path(folder, "model.poptorch")
         model.save(str(file))
-        whole = file.read_bytes()
+        content = file.read_bytes()
 
         def trial(dice: random.Random) -> list[str]:
-            data = _harmed(whole, dice)
+            data = _harmed(content, dice)
             file.write_bytes(data)
             if dice.random() < 0.1:
                 os.truncate(file, dice.randrange(len(data), 15 << 30))  # sparse: takes no disk space
-            is_whole = data == whole and file.stat().st_size == len(whole)
+            is_whole = data == content and file.stat().st_size == len(content)
             reader = poptorch.load if is_whole else dice.choice((poptorch.load, model.loadExecutable))
             try:
                 with nullcontext() if is_whole else at_most(_MOST_MEMORY):
-                    made = reader(str(file))
+                    loaded = reader(str(file))
             except poptorch.Error as error:
                 return [] if _REFUSAL in str(error) and not is_whole else [f"the message is {error}"]
             if not is_whole:
                 return ["a damaged file was loaded"]
-            same = torch.equal(made(x), expected)
-            made.destroy()
+            same = torch.equal(loaded(x), expected)
+            loaded.destroy()
             return [] if same else ["a whole file computes something else"]
 
         yield trial
 
 
-def _harmed(whole: bytes, dice: random.Random) -> bytes:
+def _harmed(content: bytes, dice: random.Random) -> bytes:
     match dice.randrange(4):
         case 0:
-            place, bit = dice.randrange(len(whole)), 1 << dice.randrange(8)
-            return whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :]
+            place, bit = dice.randrange(len(content)), 1 << dice.randrange(8)
+            return content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :]
         case 1:
-            return whole[: dice.randrange(len(whole))]
+            return content[: dice.randrange(len(content))]
         case 2:
-            return whole[: dice.choice([0, 8, 16, 48])] + dice.randbytes(dice.randrange(2000))
+            return content[: dice.choice([0, 8, 16, 48])] + dice.randbytes(dice.randrange(2000))
         case _:
-            return damaged(whole, dice)
+            return damaged(content, dice)

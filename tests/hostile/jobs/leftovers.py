@@ -36,7 +36,7 @@ class Leftovers:
 
 def commands() -> dict[int, str]:
     """The command lines of all living processes, by pid."""
-    found = {}
+    commands_by_pid = {}
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
@@ -44,5 +44,5 @@ def commands() -> dict[int, str]:
         except OSError:
             continue
         if state != "Z":
-            found[pid] = words
-    return found
+            commands_by_pid[pid] = words
+    return commands_by_pid

@@ -68,21 +68,21 @@ class RunningJob:
             out, err = self.process.communicate()
         code, said = self.process.returncode, err.decode(errors="replace")
         right = out.count(b"right\n")
-        found = [*hung, *self.left.processes(within=10)]
+        texts = [*hung, *self.left.processes(within=10)]
         if code == 0 and right != INSTANCES:
-            found.append(f"code 0, and {right} of {INSTANCES} results")
+            texts.append(f"code 0, and {right} of {INSTANCES} results")
         if code and must_succeed:
-            found.append(f"code {code}")
+            texts.append(f"code {code}")
         if code > 0 and not re.search("^poprun-py: ", said, re.MULTILINE):
-            found.append(f"code {code} without a message")
+            texts.append(f"code {code} without a message")
         if re.search("^Traceback", said, re.MULTILINE):
-            found.append("a traceback of the launcher")
+            texts.append("a traceback of the launcher")
         if code < 0 or sweep:
             subprocess.run([str(BIN / "poprun-py"), "--mpi", self.mpi, "true"], cwd="/", check=False)
-        found += self.left.files()
-        if found:
-            found.append(f"code {code}; stdout: {out[-500:]!r}; stderr:\n{said[-3000:]}")
-        return found
+        texts += self.left.files()
+        if texts:
+            texts.append(f"code {code}; stdout: {out[-500:]!r}; stderr:\n{said[-3000:]}")
+        return texts
 
     def _ended(self, patience: Patience) -> tuple[bytes, bytes]:
         while True:

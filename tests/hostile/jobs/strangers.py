@@ -73,8 +73,8 @@ class _Crowd:
     def stop(self) -> None:
         self._over.set()
         self._thread.join()
-        for each in self._open:
-            each.close()
+        for stream in self._open:
+            stream.close()
 
     def _disturb(self) -> None:
         met = dict[tuple[str, int], int]()
@@ -117,20 +117,20 @@ class _Crowd:
 def listening(pid: int = 0) -> list[tuple[str, int]]:
     """The address and port of every socket that waits for connections here (in process ``pid``, if given)."""
     own = _sockets(pid) if pid else None
-    found = []
+    ports = []
     for table, local in (("/proc/net/tcp", "127.0.0.1"), ("/proc/net/tcp6", "::1")):
         for line in Path(table).read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == _LISTENING and (own is None or fields[9] in own):
-                found.append((local, int(fields[1].rpartition(":")[2], 16)))
-    return found
+                ports.append((local, int(fields[1].rpartition(":")[2], 16)))
+    return ports
 
 
 def _sockets(pid: int) -> set[str]:
     """The inodes of the sockets of a process."""
-    found = set()
+    inodes = set()
     with suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
             with suppress(OSError):
-                found.add(os.readlink(f"/proc/{pid}/fd/{name}").removeprefix("socket:[").removesuffix("]"))
-    return found
+                inodes.add(os.readlink(f"/proc/{pid}/fd/{name}").removeprefix("socket:[").removesuffix("]"))
+    return inodes

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_emu.compiler.cache.executable_cache import cache_key
-from ipu_emu.compiler.cache.executable_file import to_bytes
+from ipu_emu.compiler.cache.executable_cache import cache_key, to_bytes
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
 from ipu_emu.compiler.optimisers.sgd_rule import SgdRule, SgdValues

@@ -23,8 +23,8 @@ def onnx(name: str, *values: Any) -> Build:
     """An op of one input."""
 
     def build(builder: Any, x: str, constant: Any) -> str:
-        made = getattr(builder.aiOnnx, name)([x], *values)
-        return str(made[0] if isinstance(made, list) else made)
+        result = getattr(builder.aiOnnx, name)([x], *values)
+        return str(result[0] if isinstance(result, list) else result)
 
     return build
 
@@ -33,8 +33,8 @@ def with_constant(name: str, *constants: Any) -> Build:
     """An op whose other inputs are constants."""
 
     def build(builder: Any, x: str, constant: Any) -> str:
-        made = getattr(builder.aiOnnx, name)([x, *map(constant, constants)])
-        return str(made[0] if isinstance(made, list) else made)
+        result = getattr(builder.aiOnnx, name)([x, *map(constant, constants)])
+        return str(result[0] if isinstance(result, list) else result)
 
     return build
 

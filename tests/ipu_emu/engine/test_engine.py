@@ -75,8 +75,8 @@ def test_workers_run_side_by_side_and_raise_the_first_error() -> None:
 
 
 def test_two_sessions_live_side_by_side() -> None:
-    one, other = trained(2), trained(1)
-    assert one[0].shape == (4, 2, 2)
+    first, other = trained(2), trained(1)
+    assert first[0].shape == (4, 2, 2)
     assert other[0].shape == (4, 2)
 
 
@@ -124,15 +124,15 @@ def test_infinities_and_nan_are_computed_without_warnings(monkeypatch: pytest.Mo
     monkeypatch.setattr(engine.os, "sched_getaffinity", lambda pid: set(range(cpus)))
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [2])
-    made = [getattr(builder.aiOnnx, name)([x]) for name in ("log", "sqrt", "exp", "reciprocal", "logsoftmax")]
-    made.append(builder.aiOnnx.cast([builder.aiOnnx.mul([x, x])], "FLOAT16"))
-    made.append(builder.aiOnnx.cast([builder.aiOnnx.log([x])], "INT32"))
+    ids = [getattr(builder.aiOnnx, name)([x]) for name in ("log", "sqrt", "exp", "reciprocal", "logsoftmax")]
+    ids.append(builder.aiOnnx.cast([builder.aiOnnx.mul([x, x])], "FLOAT16"))
+    ids.append(builder.aiOnnx.cast([builder.aiOnnx.log([x])], "INT32"))
     opts = options(R=2)
-    flow = popart.DataFlow(1, dict.fromkeys(made, popart.AnchorReturnType("Sum")))
+    flow = popart.DataFlow(1, dict.fromkeys(ids, popart.AnchorReturnType("Sum")))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = infer(builder, flow, {x: np.array([[-1e9, 0], [np.inf, 1e9]], np.float32)}, opts)
-    log, root, exp, inverse, _, half, _ = (found[id] for id in made)
+        outputs = infer(builder, flow, {x: np.array([[-1e9, 0], [np.inf, 1e9]], np.float32)}, opts)
+    log, root, exp, inverse, _, half, _ = (outputs[id] for id in ids)
     np.testing.assert_allclose(log, [[np.nan, -np.inf], [np.inf, 20.723266]], rtol=1e-6)
     np.testing.assert_allclose(root, [[np.nan, 0], [np.inf, 31622.777]], rtol=1e-6)
     np.testing.assert_array_equal(exp, [[0, 1], [np.inf, np.inf]])
@@ -148,7 +148,7 @@ def test_an_interrupt_while_a_result_is_taken_leaves_nothing_running(monkeypatch
             super().get(*args)
             raise KeyboardInterrupt
 
-    made, ended = Workers(2), []
+    pool, ended = Workers(2), []
     lossy = iter([SimpleQueue(), Lossy()])
     monkeypatch.setattr(workers, "SimpleQueue", lambda: next(lossy, None) or SimpleQueue())
 
@@ -157,8 +157,8 @@ def test_an_interrupt_while_a_result_is_taken_leaves_nothing_running(monkeypatch
         ended.append(1)
 
     with pytest.raises(KeyboardInterrupt):
-        made.run([slowly, slowly])
+        pool.run([slowly, slowly])
     assert ended == [1, 1]
-    made.run([slowly, slowly])
+    pool.run([slowly, slowly])
     assert len(ended) == 4
-    made.close()
+    pool.close()

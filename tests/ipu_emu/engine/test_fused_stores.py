@@ -98,9 +98,9 @@ def joined_branches() -> tuple[Network, str, int]:
     """Branches are concatenated, one of them is read again later, and a concatenated tensor is a part of another."""
     net = Network(4, 16, 6, 6)
     ai = net.builder.aiOnnx
-    one, two = (ai.relu([net.conv(net.x, 16, 16, size, size)]) for size in (1, 3))
-    both = net.conv(ai.concat([two, one], axis=1), 16, 32, 3, 3)
-    third = ai.concat([both, ai.add([both, one])], axis=1)
+    narrow, wide = (ai.relu([net.conv(net.x, 16, 16, size, size)]) for size in (1, 3))
+    both = net.conv(ai.concat([wide, narrow], axis=1), 16, 32, 3, 3)
+    third = ai.concat([both, ai.add([both, narrow])], axis=1)
     fourth = ai.concat([third, net.conv(third, 16, 32, 1, 1)], axis=1)
     return net, net.conv(fourth, 4, 48, 1, 1), 2
 
@@ -115,11 +115,11 @@ def test_fused_results_have_the_bits_of_separate_ops(
     net, y, least = network()
     session = net.session(y)
     assert len(session.engine._fused.functions) >= least
-    found = net.run(session, y)
+    fused = net.run(session, y)
     monkeypatch.setattr(engine, "fused_stores", lambda executable: FusedStores(executable.plan))
     apart = net.session(y)
     assert not apart.engine._fused.functions
-    np.testing.assert_array_equal(found.view(np.int32), net.run(apart, y).view(np.int32))
+    np.testing.assert_array_equal(fused.view(np.int32), net.run(apart, y).view(np.int32))
 
 
 @pytest.mark.parametrize("network", NETWORKS)

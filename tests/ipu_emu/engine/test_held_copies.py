@@ -42,10 +42,10 @@ def answer(session: popart.InferenceSession, x: str, y: str, data: np.ndarray = 
     return anchors[y].copy()
 
 
-def near(found: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+def near(actual: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
     """Each result has at most the error of a float32 sum of as many products."""
     exact, sizes = a.astype(np.float64) @ b.astype(np.float64), np.abs(a).astype(np.float64) @ np.abs(b)
-    assert (np.abs(found - exact) <= a.shape[1] * 2.0**-24 * sizes).all()
+    assert (np.abs(actual - exact) <= a.shape[1] * 2.0**-24 * sizes).all()
 
 
 def test_weights_that_the_host_sets_are_used_in_the_next_step() -> None:
@@ -64,9 +64,9 @@ def test_each_replica_has_its_own_copies() -> None:
     builder, x, w, y = network()
     session = inference(builder, y, replicas=2)
     session.engine.view(w, 1)[:] = 2 * W
-    found = answer(session, x, y, np.stack([X, X]))
-    near(found[0], X, W)
-    near(found[1], X, 2 * W)
+    answers = answer(session, x, y, np.stack([X, X]))
+    near(answers[0], X, W)
+    near(answers[1], X, 2 * W)
 
 
 def test_variables_that_a_step_changes_are_not_held() -> None:
@@ -113,10 +113,10 @@ def test_products_with_held_matrices_have_the_bits_of_the_others(
     held, y = HeldCopies(), np.full((m, n), np.nan, dtype)
     assert gemm(a, b, y, [], bias, held=held)
     held.refresh()
-    one = held.nbytes
+    nbytes = held.nbytes
     for call in gemm(a, b, y, [], bias, held=held):
         call()
-    assert held.nbytes == one  # both products read one copy
+    assert held.nbytes == nbytes  # both products read one copy
     rows = np.concatenate([a] * 20)[: max(m, 16)]
     other, wide = np.empty((len(rows), n), np.float32), np.ascontiguousarray(b, np.float32)
     scratch = [np.empty(size, np.float32) for size in gemm_workspace(len(rows), k, n, 1, half=False)]

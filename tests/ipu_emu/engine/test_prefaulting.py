@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.engine.replicas.prefaulting import prefaulted
+from ipu_emu.engine.replicas.buffers import prefaulted
 from ipu_emu.hostio.host_weights import HostWeights
 from tests.ipu_emu.helpers.sessions import train
 
@@ -44,13 +44,13 @@ def test_the_thread_ends_with_the_block_even_if_that_fails():
 
 
 def test_weights_are_copied_to_a_new_engine_without_making_pages(monkeypatch):
-    made = []
+    counts = []
     load = HostWeights.load
 
     def counted(self, engine, **options):
         before = faults()
         load(self, engine, **options)
-        made.append(faults() - before)
+        counts.append(faults() - before)
 
     monkeypatch.setattr(HostWeights, "load", counted)
     weight = np.ones((2048, 2048), np.float32)
@@ -61,5 +61,5 @@ def test_weights_are_copied_to_a_new_engine_without_making_pages(monkeypatch):
     y = builder.aiOnnx.matmul([x, builder.addInitializedInputTensor(weight)])
     loss = builder.aiGraphcore.identityloss([y])
     train(builder, popart.DataFlow(1, {loss: popart.AnchorReturnType("All")}), loss, popart.ConstSGD(0.1))
-    assert made
-    assert max(made) < _OTHERS
+    assert counts
+    assert max(counts) < _OTHERS

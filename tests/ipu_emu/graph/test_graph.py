@@ -9,8 +9,8 @@ from ipu_emu.graph.dtype import FLOAT
 
 
 def test_new_ids_are_found_without_trying_all_earlier_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, asked, knows = Graph(), [], Graph.knows
-    monkeypatch.setattr(Graph, "knows", lambda self, id: bool(asked.append(id)) or knows(self, id))
-    made = [graph.add(Tensor(graph.unused("x"), FLOAT, ())).id for _ in range(300)]
-    assert made == ["x", *(f"x/{number}" for number in range(1, 300))]
-    assert len(asked) < 700
+    graph, queries, knows = Graph(), [], Graph.knows
+    monkeypatch.setattr(Graph, "knows", lambda self, id: bool(queries.append(id)) or knows(self, id))
+    ids = [graph.add(Tensor(graph.unused("x"), FLOAT, ())).id for _ in range(300)]
+    assert ids == ["x", *(f"x/{number}" for number in range(1, 300))]
+    assert len(queries) < 700

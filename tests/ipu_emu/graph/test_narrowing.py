@@ -12,7 +12,7 @@ from ipu_emu.graph.narrowing import narrowed
 
 
 @pytest.mark.parametrize(
-    ("values", "given", "kind", "said"),
+    ("values", "source", "kind", "said"),
     [
         ([2**31], np.int64, np.int32, "int64 values beyond the range of int32 have lost their upper bits"),
         ([0, -(2**31) - 1], np.int64, np.int32, "have lost their upper bits"),
@@ -21,18 +21,18 @@ from ipu_emu.graph.narrowing import narrowed
     ],
 )
 def test_values_that_do_not_fit_cause_a_warning_at_the_users_line(
-    values: list[Any], given: Any, kind: Any, said: str
+    values: list[Any], source: Any, kind: Any, said: str
 ) -> None:
-    array = np.array(values, given)
+    array = np.array(values, source)
     with pytest.warns(UserWarning, match=said) as warned:
-        made = narrowed(array, kind)
-    assert [one.filename for one in warned] == [__file__]
+        result = narrowed(array, kind)
+    assert [warning.filename for warning in warned] == [__file__]
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(made, array.astype(kind))
+        np.testing.assert_array_equal(result, array.astype(kind))
 
 
 @pytest.mark.parametrize(
-    ("values", "given", "kind"),
+    ("values", "source", "kind"),
     [
         ([2**31 - 1, -(2**31)], np.int64, np.int32),
         ([], np.int64, np.int32),
@@ -41,8 +41,8 @@ def test_values_that_do_not_fit_cause_a_warning_at_the_users_line(
         ([-1e9], np.float64, np.float16),  # a value of attention masks, for any float type
     ],
 )
-def test_values_that_fit_cause_no_warning(values: list[Any], given: Any, kind: Any) -> None:
+def test_values_that_fit_cause_no_warning(values: list[Any], source: Any, kind: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        made = narrowed(np.array(values, given), kind)
-    assert made.dtype == kind
+        result = narrowed(np.array(values, source), kind)
+    assert result.dtype == kind

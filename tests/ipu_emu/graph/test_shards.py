@@ -11,7 +11,7 @@ import gcl
 from ipu_emu import popart
 from ipu_emu.graph import Shards
 from ipu_emu.program.instructions import ShardCollectives, leaves
-from tests.ipu_emu.helpers.pipelined_models import KEPT, OFF, ON, PIPELINE, SHARED, Tower, kept
+from tests.ipu_emu.helpers.pipelined_models import KEPT, OFF, ON, PIPELINE, SHARED, Tower, located
 
 ADAM = popart.Adam({"defaultLearningRate": (0.01, False), "defaultWeightDecay": (0.1, True)})
 STATES = KEPT["states shared"]
@@ -56,7 +56,7 @@ def test_a_bucket_is_one_collective() -> None:
 
 def test_a_bucket_ends_at_its_limit() -> None:
     alone = exchanges(gclOptions={"maximum_reduce_many_buffer_size": "1"})
-    assert [len(one.ops) for one in alone] == [1] * 2 * WEIGHTS
+    assert [len(bucket.ops) for bucket in alone] == [1] * 2 * WEIGHTS
     assert 2 < len(exchanges()) < 2 * WEIGHTS
 
 
@@ -65,10 +65,13 @@ def test_a_bucket_ends_at_its_limit() -> None:
 )
 @pytest.mark.parametrize("where", [ON, OFF])
 def test_shared_weights_are_gathered_together(where: popart.TensorStorage, how: dict[str, object]) -> None:
-    weights, bucket = kept(where, SHARED, "weight", "optimizerState"), {"maximum_reduce_many_buffer_size": "1000000"}
+    weights, bucket = (
+        located(where, SHARED, "weight", "optimizerState"),
+        {"maximum_reduce_many_buffer_size": "1000000"},
+    )
     session = Tower(2).session(R=2, gclOptions=bucket, **weights, **how)
-    found = [leaf for leaf in leaves(session.executable.program) if isinstance(leaf, ShardCollectives)]
-    gathered = [len(leaf.ops) for leaf in found if leaf.ops[0].type == "AllGatherShards"]
+    exchanged = [leaf for leaf in leaves(session.executable.program) if isinstance(leaf, ShardCollectives)]
+    gathered = [len(leaf.ops) for leaf in exchanged if leaf.ops[0].type == "AllGatherShards"]
     once_more = 3 * ("autoRecomputation" in how)  # those that repeated ops read
     assert gathered == ([4, 4, 2, 1] if "enablePipelining" in how else [8, 3 + once_more])
     A = int(str(how.get("A", 1)))
@@ -88,8 +91,8 @@ SPECIAL: list[dict[str, object]] = [{}, {"A": 3}, {"A": 2, **MEAN}, {"A": 4, **P
 GROUPS = [(4, 2), (6, 2), (6, 3)]
 #: Every special case with the first groups, and the others of the product with --full.
 PAIRS = [
-    pytest.param(R, size, special, marks=[pytest.mark.full] if at and place else [], id=f"{R} in {size}, {name}")
-    for place, (R, size) in enumerate(GROUPS)
+    pytest.param(R, size, special, marks=[pytest.mark.full] if at and index else [], id=f"{R} in {size}, {name}")
+    for index, (R, size) in enumerate(GROUPS)
     for at, (name, special) in enumerate(zip(("plain", "A=3", "mean", "pipeline"), SPECIAL, strict=True))
 ]
 
@@ -102,10 +105,8 @@ def test_pairs_scatter_and_then_sum_what_they_share(R: int, size: int, special: 
     pairs = {"optimizerStateTensorLocationSettings": popart.TensorLocationSettings(location, 0, 0)}
     tower, values = Tower(2), {"R": R, "optimizer": ADAM, **special}
     session = tower.session(**values, **pairs)
-    found = [
-        op for leaf in leaves(session.executable.program) if isinstance(leaf, ShardCollectives) for op in leaf.ops
-    ]
-    scattered = [op for op in found if op.type == "ReduceScatterGradient"]
+    ops = [op for leaf in leaves(session.executable.program) if isinstance(leaf, ShardCollectives) for op in leaf.ops]
+    scattered = [op for op in ops if op.type == "ReduceScatterGradient"]
     assert [op.attributes["between"] for op in scattered] == [(2, R // 2)] * (8 if size == 2 else 0)
     assert any(region.startswith("bucket:FLOAT") for region in session.executable.plan.sizes) == (size == 3)
     plain, shared = (Tower(2).trained(steps=2, **values, **more) for more in ({}, pairs))
@@ -116,12 +117,12 @@ def test_pairs_scatter_and_then_sum_what_they_share(R: int, size: int, special: 
 @pytest.mark.parametrize("special", [{}, {"A": 2}])
 def test_no_bit_differs_in_one_bucket(special: dict[str, object]) -> None:
     bucket = {"gclOptions": {"maximum_reduce_many_buffer_size": "1000000"}}
-    where = kept(OFF, SHARED, "weight", "optimizerState", "accumulator")
+    where = located(OFF, SHARED, "weight", "optimizerState", "accumulator")
     plain = Tower(2).trained(steps=2, R=4, optimizer=ADAM, **special)
-    whole = pytest.warns(match="Accumulators of gradients stay whole")
-    for values, told in ((STATES, nullcontext()), (where, whole)):
+    warning = pytest.warns(match="Accumulators of gradients stay whole")
+    for values, told in ((STATES, nullcontext()), (where, warning)):
         with told:
-            found = Tower(2).trained(steps=2, R=4, optimizer=ADAM, **values, **bucket, **special)
-        assert found.keys() == plain.keys()
+            weights = Tower(2).trained(steps=2, R=4, optimizer=ADAM, **values, **bucket, **special)
+        assert weights.keys() == plain.keys()
         for id in plain:
-            np.testing.assert_array_equal(found[id], plain[id], err_msg=id)
+            np.testing.assert_array_equal(weights[id], plain[id], err_msg=id)

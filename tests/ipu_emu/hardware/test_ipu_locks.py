@@ -90,7 +90,7 @@ def test_one_warning_if_another_user_owns_the_folder_of_the_locks(kind: str, tmp
     with pytest.warns(UserWarning, match=f"do not see which IPUs others use, as {planted} is not") as warned:
         claims = [Claims.on(System.pod(16), str(tmp_path)) for _ in range(2)]
     assert len(warned) == 1
-    assert all(each.take([0]) for each in claims)
+    assert all(claim.take([0]) for claim in claims)
     assert Claims.all_in(str(tmp_path)) == []
 
 

@@ -24,8 +24,8 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 
 def environ(folder: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("IPU_EMU", "POPDIST"))}
-    return kept | {"IPU_EMU_CLAIMS": str(folder), "PYTHONPATH": str(ROOT)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("IPU_EMU", "POPDIST"))}
+    return inherited | {"IPU_EMU_CLAIMS": str(folder), "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
@@ -72,15 +72,15 @@ def test_programs_of_a_user_never_have_the_same_ipus(tmp_path: Path, start: Star
     assert len(pieces) == len(set(pieces)) == 8
     assert all(piece == (piece[0], piece[0] + 1) for piece in pieces)
     used, text = info(tmp_path)
-    found = {
+    by_program = {
         pid: sorted(ipu for claim in used if claim["pid"] == pid for ipu in claim["ipus"]) for pid in by_pid(used)
     }
-    assert found == {
+    assert by_program == {
         program.pid: sorted(ipu for piece in pieces for ipu in piece)
         for program, pieces in zip(programs, had, strict=True)
         if pieces
     }
-    assert all(f"pid {pid} (" in text for pid in found)
+    assert all(f"pid {pid} (" in text for pid in by_program)
 
 
 def by_pid(used: list[dict[str, Any]]) -> set[int]:

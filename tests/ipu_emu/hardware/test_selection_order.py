@@ -42,7 +42,7 @@ def test_neighbours_in_an_order_are_neighbours_in_the_pod() -> None:
         for ipus, back in zip((8, 16), round_trips, strict=True):
             system = System.pod(ipus)
             at = [system.position(ipu) for ipu in shard_order(order, ipus)]
-            assert sorted({one.hops(two) for one, two in pairwise(at)}) == between
+            assert sorted({first.hops(second) for first, second in pairwise(at)}) == between
             assert at[-1].hops(at[0]) == back
 
 

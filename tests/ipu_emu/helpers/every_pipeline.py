@@ -38,11 +38,11 @@ def anchors(tower: Tower) -> dict[str, Any]:
     return dict.fromkeys((tower.loss, tower.y), popart.AnchorReturnType("All"))
 
 
-def same(schedule: str, stages: int, rounds: int, recompute: RecomputationType, kept: str, R: int) -> bool:
+def same(schedule: str, stages: int, rounds: int, recompute: RecomputationType, location: str, R: int) -> bool:
     A, tower = 2 * stages * rounds, Tower(stages)
-    values = SCHEDULES[schedule] | KEPT[kept] | {"autoRecomputation": recompute}
-    found, want = tower.trained(A=A, R=R, anchors=anchors(tower), **values), plain(stages, A, R)
-    return found.keys() == want.keys() and all(np.array_equal(found[id], want[id]) for id in want)
+    values = SCHEDULES[schedule] | KEPT[location] | {"autoRecomputation": recompute}
+    weights, want = tower.trained(A=A, R=R, anchors=anchors(tower), **values), plain(stages, A, R)
+    return weights.keys() == want.keys() and all(np.array_equal(weights[id], want[id]) for id in want)
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ class Cell:
             weights = self.face.train(Settings(**settings))
         finally:
             trace.stop()
-        profiles = [one for one in read_profiles(folder).whole if one["phase"] == "training"]
+        profiles = [profile for profile in read_profiles(folder).programs if profile["phase"] == "training"]
         return weights, profiles[-1]
 
     def report(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def memory_page(cell: Cell) -> None:
 
 def profile_in_report(cell: Cell) -> None:
     _, profile = cell.run()
-    (program,) = (one for one in cell.report()["programs"] if one["phase"] == "training")
+    (program,) = (entry for entry in cell.report()["programs"] if entry["phase"] == "training")
     assert program["name"] == profile["name"]
 
 

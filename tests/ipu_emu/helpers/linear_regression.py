@@ -67,7 +67,7 @@ def weights(session: Any, *ids: str) -> dict[str, np.ndarray]:
     return arrays
 
 
-def assert_equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
-    assert one.keys() == other.keys()
-    for id, value in one.items():
+def assert_equal(actual: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    assert actual.keys() == other.keys()
+    for id, value in actual.items():
         np.testing.assert_array_equal(value, other[id])

@@ -18,7 +18,7 @@ OFF, ON = popart.TensorStorage.OffChip, popart.TensorStorage.OnChip
 WHOLE, SHARED = popart.ReplicatedTensorSharding.Off, popart.ReplicatedTensorSharding.On
 
 
-def kept(storage: Any, sharding: Any, *kinds: str) -> dict[str, Any]:
+def located(storage: Any, sharding: Any, *kinds: str) -> dict[str, Any]:
     """Options that give tensors of these kinds this location, whatever their size."""
     settings = popart.TensorLocationSettings(popart.TensorLocation(storage, sharding), 0, 0)
     return {f"{kind}TensorLocationSettings": settings for kind in kinds}
@@ -26,9 +26,9 @@ def kept(storage: Any, sharding: Any, *kinds: str) -> dict[str, Any]:
 
 KEPT: dict[str, dict[str, Any]] = {
     "on chip": {},
-    "off chip": kept(OFF, WHOLE, "weight", "optimizerState", "activation"),
-    "states shared": kept(ON, SHARED, "optimizerState"),
-    "all shared and off chip": kept(OFF, SHARED, "weight", "optimizerState", "activation"),
+    "off chip": located(OFF, WHOLE, "weight", "optimizerState", "activation"),
+    "states shared": located(ON, SHARED, "optimizerState"),
+    "all shared and off chip": located(OFF, SHARED, "weight", "optimizerState", "activation"),
 }
 
 
@@ -101,11 +101,11 @@ class Tower:
 
     def run(self, session: Any, steps: int = 2, bps: int = 1, A: int = 1, R: int = 1) -> dict[str, np.ndarray]:
         """Anchors of every step, and the weights after the last."""
-        anchors, found = session.initAnchorArrays(), {}
+        anchors, arrays = session.initAnchorArrays(), {}
         for step in range(steps):
             session.run(popart.PyStepIO(self.data(step, bps, A, R), anchors))
-            found |= {f"{id} in step {step}": array.copy() for id, array in anchors.items()}
-        return found | self.read(session)
+            arrays |= {f"{id} in step {step}": array.copy() for id, array in anchors.items()}
+        return arrays | self.read(session)
 
     def read(self, session: Any) -> dict[str, np.ndarray]:
         arrays = {id: np.zeros_like(value) for id, value in self.weights.items()}

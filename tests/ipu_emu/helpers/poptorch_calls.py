@@ -16,16 +16,16 @@ class Calls(nn.Module):
         super().__init__()
         self.w, self.function = nn.Parameter(torch.ones(size, dtype=dtype)), function
 
-    def forward(self, *given):
-        return self.function(self, *given)
+    def forward(self, *inputs):
+        return self.function(self, *inputs)
 
 
 def mean_loss(module, x):
     return poptorch.identity_loss(x * module.w, "mean")
 
 
-def inferred(function, *given, options=None):
-    return poptorch.inferenceModel(Calls(function), options)(*given)
+def inferred(function, *inputs, options=None):
+    return poptorch.inferenceModel(Calls(function), options)(*inputs)
 
 
 def training(function=mean_loss, options=None, optimizer=None, **parts):

@@ -44,18 +44,18 @@ def seen_by_host(values: _Micro, kind: str, period: int, bps: int, factor: int, 
 def trained(x: NDArray[Any], w: NDArray[Any]) -> tuple[dict[str, _Micro], NDArray[Any]]:
     """(values of each tensor, new weight) where loss = sum(x w) and x is [bps, A, all replicas, 3]."""
     bps, factor, replicas, _ = x.shape
-    found: dict[str, _Micro] = {"y": {}, "loss": {}, "gradient": {}, "w": {}, "accumulator": {}}
+    values: dict[str, _Micro] = {"y": {}, "loss": {}, "gradient": {}, "w": {}, "accumulator": {}}
     for b in range(bps):
         after = w - _RATE * sum(x[b, a, r] for a in range(factor) for r in range(replicas))
         for a, r in product(range(factor), range(replicas)):
             at = (b, a, r)
-            found["y"][at] = x[at] * w
-            found["loss"][at] = (x[at] * w).sum()
-            found["gradient"][at] = x[at]
-            found["accumulator"][at] = sum(x[b, i, r] for i in range(a + 1))
-            found["w"][at] = after if factor == 1 else w
+            values["y"][at] = x[at] * w
+            values["loss"][at] = (x[at] * w).sum()
+            values["gradient"][at] = x[at]
+            values["accumulator"][at] = sum(x[b, i, r] for i in range(a + 1))
+            values["w"][at] = after if factor == 1 else w
         w = after
-    return found, w
+    return values, w
 
 
 def check_all(instance: Instance, kinds: tuple[str, ...] = KINDS) -> int:

@@ -28,7 +28,7 @@ def session() -> tuple[popart.TrainingSession, str]:
     loss = builder.aiGraphcore.l1loss([y], 0.1)
     options = popart.SessionOptions()
     popdist_py.popart.configureSessionOptions(options)
-    made = popart.TrainingSession(
+    training = popart.TrainingSession(
         builder.getModelProto(),
         popart.DataFlow(1, [loss]),
         loss,
@@ -36,9 +36,9 @@ def session() -> tuple[popart.TrainingSession, str]:
         popdist_py.popart.getDevice(1),
         userOptions=options,
     )
-    made.prepareDevice()
-    made.weightsFromHost()
-    return made, x
+    training.prepareDevice()
+    training.weightsFromHost()
+    return training, x
 
 
 def main() -> None:

@@ -58,7 +58,7 @@ def on_instances(counts: tuple[int, ...], work: Callable[[Instance], R]) -> list
     """
     job, errors = _Job(counts), list[BaseException]()
 
-    def one(index: int) -> R:
+    def run(index: int) -> R:
         try:
             return work(Instance(job, index))
         except BaseException as error:
@@ -66,7 +66,7 @@ def on_instances(counts: tuple[int, ...], work: Callable[[Instance], R]) -> list
             raise
 
     with ThreadPoolExecutor(len(counts)) as pool:
-        futures = [pool.submit(one, index) for index in range(len(counts))]
+        futures = [pool.submit(run, index) for index in range(len(counts))]
     if errors:
         raise errors[0]
     return [future.result() for future in futures]
@@ -74,6 +74,6 @@ def on_instances(counts: tuple[int, ...], work: Callable[[Instance], R]) -> list
 
 def session_on(instance: Instance, kind: type[Any], *args: Any, **named: Any) -> Any:
     """A session whose collectives join the threads; its device is an IPU for every local replica."""
-    made: Any = type(f"{kind.__name__}OnInstance", (kind,), {"_replicas": lambda self: instance.replicas()})
+    joined: Any = type(f"{kind.__name__}OnInstance", (kind,), {"_replicas": lambda self: instance.replicas()})
     device = Device(DeviceKind.IPU, 0, instance.local, 1472, "ipu2")
-    return made(*args, deviceInfo=popart.DeviceInfo(device), **named)
+    return joined(*args, deviceInfo=popart.DeviceInfo(device), **named)

@@ -105,6 +105,6 @@ def _check_arrows(events: Sequence[Event], spans: Mapping[tuple[int, int], Seque
             ends[key][event["ph"]] = event
             around = spans[event["pid"], event["tid"]]
             assert any(begin <= event["ts"] <= end for begin, end in around), event
-    for key, found in ends.items():
-        assert found.keys() == {"s", "f"}, key
-        assert found["s"]["ts"] <= found["f"]["ts"], key
+    for key, both in ends.items():
+        assert both.keys() == {"s", "f"}, key
+        assert both["s"]["ts"] <= both["f"]["ts"], key

@@ -94,9 +94,9 @@ class Model:
                 ids.append(b.addInputTensor(popart.TensorInfo(value)))
                 self.fed[ids[-1]] = value
         opset = b.aiGraphcore if row.graphcore else b.aiOnnx
-        made = getattr(opset, row.name)(ids, **row.options)
+        outputs = getattr(opset, row.name)(ids, **row.options)
         self.inputs.append(ids)
-        self.outputs.append(made if isinstance(made, str) else made[0])
+        self.outputs.append(outputs if isinstance(outputs, str) else outputs[0])
 
     def run(self, gradients: bool) -> dict[str, np.ndarray]:
         device, b = popart.DeviceManager().createCpuDevice(), self.builder
@@ -138,11 +138,11 @@ def expected(row: Row, dtype: Any) -> tuple[Any, list[Any]]:
         rounded = array.astype(dtype).astype(np.float32) if array.dtype == np.float32 else array
         rounded = rounded.astype(np.int64) if rounded.dtype == np.uint32 else rounded
         tensors.append(torch.tensor(rounded, requires_grad=index in row.wrt))
-    made = row.function(*tensors)
+    result = row.function(*tensors)
     if not row.wrt:
-        return made.detach().numpy(), []
-    (made * torch.tensor(weights_of(made.shape))).sum().backward()
-    return made.detach().numpy(), [tensors[index].grad.numpy() for index in row.wrt]
+        return result.detach().numpy(), []
+    (result * torch.tensor(weights_of(result.shape))).sum().backward()
+    return result.detach().numpy(), [tensors[index].grad.numpy() for index in row.wrt]
 
 
 def differences(rows: Sequence[Row], dtype: Any) -> list[str]:
@@ -150,7 +150,7 @@ def differences(rows: Sequence[Row], dtype: Any) -> list[str]:
     gradients = dtype is np.float32 and any(row.wrt for row in rows)
     try:
         model = Model(rows, dtype)
-        found = model.run(gradients)
+        outputs = model.run(gradients)
     except popart.popart_exception as error:
         if len(rows) == 1:
             return [f"{rows[0]}: refused: {error}"]
@@ -158,15 +158,15 @@ def differences(rows: Sequence[Row], dtype: Any) -> list[str]:
     texts = []
     for row, ids, output in zip(rows, model.inputs, model.outputs, strict=True):
         result, slopes = expected(row, dtype)
-        pairs = [("result", found[output], result)]
+        pairs = [("result", outputs[output], result)]
         if gradients:
             names = [popart.reservedGradientPrefix() + ids[index] for index in row.wrt]
-            pairs += [(f"gradient of {i}", found[id], g) for i, id, g in zip(row.wrt, names, slopes, strict=True)]
-        for what, made, wanted in pairs:
-            if made.shape != wanted.shape:
-                texts.append(f"{row}: {what} has shape {made.shape}, expected {wanted.shape}")
-            elif not np.allclose(made, wanted, TOLERANCE[dtype], TOLERANCE[dtype], equal_nan=True):
-                texts.append(f"{row}: {what} {made.reshape(-1)[:4]}, expected {wanted.reshape(-1)[:4]}")
+            pairs += [(f"gradient of {i}", outputs[id], g) for i, id, g in zip(row.wrt, names, slopes, strict=True)]
+        for what, actual, wanted in pairs:
+            if actual.shape != wanted.shape:
+                texts.append(f"{row}: {what} has shape {actual.shape}, expected {wanted.shape}")
+            elif not np.allclose(actual, wanted, TOLERANCE[dtype], TOLERANCE[dtype], equal_nan=True):
+                texts.append(f"{row}: {what} {actual.reshape(-1)[:4]}, expected {wanted.reshape(-1)[:4]}")
     return texts
 
 
@@ -190,23 +190,23 @@ def parameters(table: dict[str, Any]) -> Iterator[tuple[str, str, set[str]]]:
 
 def in_tables(graphcore: bool) -> dict[str, set[str]]:
     """The attributes that the rows of the tables give, by op."""
-    found: dict[str, set[str]] = {}
+    attributes: dict[str, set[str]] = {}
     for family in [*FAMILIES, *KNOWN_FAMILIES]:
         for (name, _, options, _), _ in cases_of(family) if (family == "graphcore") == graphcore else ():
-            found.setdefault(name, set()).update(options)
+            attributes.setdefault(name, set()).update(options)
     for row in (row for table in TABLES.values() for row in table()):
         if row.graphcore == graphcore:
-            found.setdefault(row.name, set()).update(row.options)
-    return found
+            attributes.setdefault(row.name, set()).update(row.options)
+    return attributes
 
 
 def in_onnx_cases() -> dict[str, set[str]]:
     """The attributes that ONNX's operator cases give, by type."""
-    found: dict[str, set[str]] = {}
+    attributes: dict[str, set[str]] = {}
     for name in set(node_cases()) - set(skipped()):
         for node in node_cases()[name].model.graph.node:
-            found.setdefault(node.op_type, set()).update(attribute.name for attribute in node.attribute)
-    return found
+            attributes.setdefault(node.op_type, set()).update(attribute.name for attribute in node.attribute)
+    return attributes
 
 
 @pytest.mark.parametrize("graphcore", [False, True])
@@ -214,7 +214,9 @@ def test_every_attribute_has_a_check(graphcore: bool) -> None:
     """The message lists attributes without one."""
     known, of_onnx = in_tables(graphcore), {} if graphcore else in_onnx_cases()
     texts = [(ROOT / "tests" / "ipu_emu" / file).read_text() for file in FILES]
-    excused = {(name, one) for kinds in WITHOUT_CHECK.values() for name, ones in kinds.items() for one in ones}
+    excused = {
+        (name, argument) for kinds in WITHOUT_CHECK.values() for name, ones in kinds.items() for argument in ones
+    }
     lacking = []
     for name, type, attributes in parameters(AI_GRAPHCORE if graphcore else AI_ONNX):
         for attribute in sorted(attributes - known.get(name, set()) - of_onnx.get(type, set())):

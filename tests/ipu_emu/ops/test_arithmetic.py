@@ -25,8 +25,8 @@ def test_an_incremented_remainder_has_the_sign_of_the_sum(x: Any, increment: flo
     builder = popart.Builder()
     id = builder.addInputTensor(popart.TensorInfo(x))
     y = builder.aiGraphcore.incrementmod([id], increment, modulus)
-    found = infer(builder, popart.DataFlow(1, [y]), {id: x})[y]
-    np.testing.assert_array_equal(found, np.fmod(x + x.dtype.type(increment), x.dtype.type(modulus)))
+    actual = infer(builder, popart.DataFlow(1, [y]), {id: x})[y]
+    np.testing.assert_array_equal(actual, np.fmod(x + x.dtype.type(increment), x.dtype.type(modulus)))
 
 
 def test_powers_of_0_and_by_0_have_gradient_0() -> None:
@@ -51,12 +51,12 @@ def test_small_powers_are_products_within_n_minus_1_ulp(exponent: int) -> None:
     builder = popart.Builder()
     id = builder.addInputTensor(popart.TensorInfo(x))
     y = builder.aiOnnx.pow([id, builder.aiOnnx.constant(np.array(exponent, np.float32))])
-    found = infer(builder, popart.DataFlow(1, [y]), {id: x})[y]
+    actual = infer(builder, popart.DataFlow(1, [y]), {id: x})[y]
     with np.errstate(all="ignore"):
         want = x.astype(np.float64) ** exponent
         rounded = want.astype(np.float32)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(x))
-    np.testing.assert_array_equal(found[np.isinf(x)], rounded[np.isinf(x)])
-    normal = np.isfinite(rounded) & np.isfinite(found)
-    distance = np.abs(found[normal].astype(np.float64) - want[normal]) / np.spacing(np.abs(rounded[normal]))
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(x))
+    np.testing.assert_array_equal(actual[np.isinf(x)], rounded[np.isinf(x)])
+    normal = np.isfinite(rounded) & np.isfinite(actual)
+    distance = np.abs(actual[normal].astype(np.float64) - want[normal]) / np.spacing(np.abs(rounded[normal]))
     assert distance.max() <= exponent - 1

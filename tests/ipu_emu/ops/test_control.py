@@ -26,8 +26,8 @@ def body_with(builder: popart.Builder, inputs: list[popart.TensorInfo], build: A
 
 
 def values(builder: popart.Builder, outputs: list[str], inputs: dict[str, Any]) -> list[np.ndarray]:
-    made = infer(builder, popart.DataFlow(1, outputs), inputs)
-    return [made[id] for id in outputs]
+    results = infer(builder, popart.DataFlow(1, outputs), inputs)
+    return [results[id] for id in outputs]
 
 
 def test_a_called_subgraph_runs_on_its_arguments() -> None:
@@ -37,8 +37,8 @@ def test_a_called_subgraph_runs_on_its_arguments() -> None:
     first = builder.aiGraphcore.call([a, b], 1, twice)
     (second,) = builder.aiGraphcore.call([*first, a], 1, twice)
     assert (first, second) == (["Call:0"], "Call:0/1")
-    (found,) = values(builder, [second], {a: X, b: 2 * X})
-    np.testing.assert_allclose(found, X + 4 * X * X + X * X, rtol=1e-6)
+    (actual,) = values(builder, [second], {a: X, b: 2 * X})
+    np.testing.assert_allclose(actual, X + 4 * X * X + X * X, rtol=1e-6)
 
 
 @pytest.mark.parametrize("condition", [True, False])
@@ -51,8 +51,8 @@ def test_if_executes_one_branch(condition: bool, known: bool) -> None:
     double = body_with(builder, [], lambda c: [c.aiOnnx.add([x, x])])
     square = body_with(builder, [], lambda c: [c.aiOnnx.mul([x, x])])
     (y,) = builder.aiOnnx.logical_if([test], 1, square, double)
-    (found,) = values(builder, [y], {x: X} if known else {x: X, test: flag})
-    np.testing.assert_allclose(found, 2 * X if condition else X * X)
+    (actual,) = values(builder, [y], {x: X} if known else {x: X, test: flag})
+    np.testing.assert_allclose(actual, 2 * X if condition else X * X)
 
 
 def looped(builder: popart.Builder, x: str, limit: float | None) -> list[str]:
@@ -140,8 +140,8 @@ def test_onnx_reads_what_the_builder_writes() -> None:
     onnx.checker.check_model(model)
     again = popart.Builder(builder.getModelProto())
     expected = ReferenceEvaluator(model).run(None, {x: X})
-    for found, value in zip(values(again, outputs, {x: X}), expected, strict=True):
-        np.testing.assert_allclose(found, value, rtol=1e-6)
+    for actual, value in zip(values(again, outputs, {x: X}), expected, strict=True):
+        np.testing.assert_allclose(actual, value, rtol=1e-6)
 
 
 def test_scan_slices_and_stacks() -> None:
@@ -160,11 +160,11 @@ def test_scan_slices_and_stacks() -> None:
         helper.make_graph([node], "g", inputs, outputs), opset_imports=[helper.make_opsetid("", 11)]
     )
     x, start = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([1, -1], np.float32)
-    found = infer(
+    results = infer(
         popart.Builder(model.SerializeToString()), popart.DataFlow(1, ["last", "rows"]), {"start": start, "x": x}
     )
-    np.testing.assert_allclose(found["rows"], start + np.cumsum(x[::-1], 0))
-    np.testing.assert_allclose(found["last"], start + x.sum(0))
+    np.testing.assert_allclose(results["rows"], start + np.cumsum(x[::-1], 0))
+    np.testing.assert_allclose(results["last"], start + x.sum(0))
 
 
 @pytest.mark.parametrize(
@@ -235,10 +235,10 @@ def test_branches_that_are_not_taken_do_not_run(ipus: int, halves: bool) -> None
     session.prepareDevice()
     session.weightsFromHost()
     for chosen, (value, slope, row) in BRANCHES.items():
-        anchors, given = session.initAnchorArrays(), np.array(row, dtype)
-        session.run(popart.PyStepIO({data: given, flags: np.array(chosen, np.int32)}, anchors))
-        np.testing.assert_allclose(anchors[y], value(given), rtol=1e-3 if halves else 1e-6)
-        np.testing.assert_allclose(anchors[gradient], slope(given), rtol=1e-3 if halves else 1e-6, atol=1e-20)
+        anchors, inputs = session.initAnchorArrays(), np.array(row, dtype)
+        session.run(popart.PyStepIO({data: inputs, flags: np.array(chosen, np.int32)}, anchors))
+        np.testing.assert_allclose(anchors[y], value(inputs), rtol=1e-3 if halves else 1e-6)
+        np.testing.assert_allclose(anchors[gradient], slope(inputs), rtol=1e-3 if halves else 1e-6, atol=1e-20)
 
 
 def test_statistics_in_a_branch_change_only_where_it_is_taken() -> None:
@@ -253,19 +253,19 @@ def test_statistics_in_a_branch_change_only_where_it_is_taken() -> None:
     (y,) = builder.aiOnnx.logical_if([test], 1, plain, body_with(builder, [], normalised))
     loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
     session = train(builder, popart.DataFlow(1, [loss]), loss, popart.ConstSGD(1e-30), limits=False)
-    found, data = np.zeros(2, np.float32), np.ones((4, 2), np.float32)
+    statistics, data = np.zeros(2, np.float32), np.ones((4, 2), np.float32)
     for flag, expected in ((False, 0.0), (True, 0.5), (False, 0.5), (True, 0.75)):
         session.run(popart.PyStepIO({x: data, test: np.array(flag)}, session.initAnchorArrays()))
         session.weightsToHost()
-        session.readWeights(popart.PyWeightsIO({mean: found}))
-        np.testing.assert_allclose(found, expected)
+        session.readWeights(popart.PyWeightsIO({mean: statistics}))
+        np.testing.assert_allclose(statistics, expected)
 
 
 def test_where_the_condition_is_known_the_branches_may_differ_in_shape() -> None:
     builder = popart.Builder()
     x = builder.addInputTensor(VECTOR)
     test = builder.aiOnnx.constant(np.array(False))
-    whole = body_with(builder, [], lambda c: [c.aiOnnx.neg([x])])
+    negated = body_with(builder, [], lambda c: [c.aiOnnx.neg([x])])
     total = body_with(builder, [], lambda c: [c.aiOnnx.reducesum([x], None, 0)])
-    (y,) = builder.aiOnnx.logical_if([test], 1, whole, total)
+    (y,) = builder.aiOnnx.logical_if([test], 1, negated, total)
     np.testing.assert_array_equal(values(builder, [y], {x: X})[0], -X)

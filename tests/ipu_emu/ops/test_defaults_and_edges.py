@@ -196,22 +196,22 @@ def difference(case: Case, expected: Expected | None = None, opset_name: str = "
             ids.append(builder.addInputTensor(popart.TensorInfo(array)))
             fed[ids[-1]] = array
     try:
-        made = getattr(getattr(builder, opset_name), name)(ids, **options)
-        outputs = [made] if isinstance(made, str) else list(made)
+        names = getattr(getattr(builder, opset_name), name)(ids, **options)
+        outputs = [names] if isinstance(names, str) else list(names)
         for id in outputs:
             builder.addOutputTensor(id)
         proto = builder.getModelProto()
-        found = run(proto, outputs, fed)
+        results = run(proto, outputs, fed)
     except popart.popart_exception as error:
         return f"refused: {error}"
     wants = expected(*arrays, **options) if expected else ReferenceEvaluator(proto).run(outputs, fed)
     for id, wanted in zip(outputs, map(np.asarray, wants), strict=True):
-        if found[id].shape != wanted.shape:
-            return f"shape {found[id].shape}, expected {wanted.shape}"
-        if found[id].dtype != wanted.dtype and (found[id].dtype, wanted.dtype) != (np.int32, np.int64):
-            return f"type {found[id].dtype}, expected {wanted.dtype}"
-        if not np.allclose(found[id], wanted, rtol=1e-5, atol=1e-6, equal_nan=True):
-            return f"{found[id].reshape(-1)[:4]}, expected {wanted.reshape(-1)[:4]}"
+        if results[id].shape != wanted.shape:
+            return f"shape {results[id].shape}, expected {wanted.shape}"
+        if results[id].dtype != wanted.dtype and (results[id].dtype, wanted.dtype) != (np.int32, np.int64):
+            return f"type {results[id].dtype}, expected {wanted.dtype}"
+        if not np.allclose(results[id], wanted, rtol=1e-5, atol=1e-6, equal_nan=True):
+            return f"{results[id].reshape(-1)[:4]}, expected {wanted.reshape(-1)[:4]}"
     return ""
 
 
@@ -242,8 +242,8 @@ def test_defaults_types_axes_and_sizes(family: str) -> None:
     opset_name = "aiGraphcore" if family == "graphcore" else "aiOnnx"
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        found = [(case, difference(case, expected, opset_name)) for case, expected in cases_of(family)]
-    differing = [f"{described(case)}: {text}" for case, text in found if text]
+        results = [(case, difference(case, expected, opset_name)) for case, expected in cases_of(family)]
+    differing = [f"{described(case)}: {text}" for case, text in results if text]
     assert not differing, "\n" + "\n".join(differing)
 
 
@@ -261,11 +261,11 @@ def test_softmax_of_old_opsets_flattens_from_its_axis(dtype: str) -> None:
     builder = popart.Builder()
     id = builder.addInputTensor(popart.TensorInfo(x))
     ids = [builder.aiOnnx.softmax([id], axis) for axis in (0, 1, 2, -1)]
-    found = run(builder.getModelProto(), ids, {id: x})
+    outputs = run(builder.getModelProto(), ids, {id: x})
     for y, rows in zip(ids, (1, 2, 6, 6), strict=True):
         e = np.exp(x.astype(np.float64).reshape(rows, -1))
         expected = (e / e.sum(1, keepdims=True)).reshape(x.shape)
-        np.testing.assert_allclose(found[y], expected, rtol=1e-5 if dtype == "float32" else 2e-3)
+        np.testing.assert_allclose(outputs[y], expected, rtol=1e-5 if dtype == "float32" else 2e-3)
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
@@ -277,10 +277,10 @@ def test_negative_pads_crop(mode: Any, pads: tuple[int, int, int, int]) -> None:
     id = builder.addInputTensor(popart.TensorInfo(x))
     y = builder.aiOnnx.pad([id, builder.aiOnnx.constant(ints(*pads))], mode)
     before, after = np.array(pads[:2]), np.array(pads[2:])
-    kept = tuple(slice(max(-b, 0), 4 - max(-a, 0)) for b, a in zip(before, after, strict=True))
-    if mode != "constant" and 0 in x[kept].shape:
+    window = tuple(slice(max(-b, 0), 4 - max(-a, 0)) for b, a in zip(before, after, strict=True))
+    if mode != "constant" and 0 in x[window].shape:
         return
     added = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
-    if mode == "reflect" and any(b >= n or a >= n for (b, a), n in zip(added, x[kept].shape, strict=True)):
+    if mode == "reflect" and any(b >= n or a >= n for (b, a), n in zip(added, x[window].shape, strict=True)):
         return
-    np.testing.assert_array_equal(run(builder.getModelProto(), [y], {id: x})[y], np.pad(x[kept], added, mode=mode))
+    np.testing.assert_array_equal(run(builder.getModelProto(), [y], {id: x})[y], np.pad(x[window], added, mode=mode))

@@ -16,7 +16,7 @@ from tests.ipu_emu.ops.cases.onnx_cases import run
 
 
 @pytest.mark.parametrize(
-    ("op", "shapes", "made"),
+    ("op", "shapes", "result_shape"),
     [
         ("Softmax", [(3, 5)], (3, 5)),
         ("LogSoftmax", [(3, 5)], (3, 5)),
@@ -26,16 +26,16 @@ from tests.ipu_emu.ops.cases.onnx_cases import run
         ("ConvTranspose", [(2, 3, 8, 8), (3, 4, 3, 3)], (2, 4, 10, 10)),
     ],
 )
-def test_values(op: str, shapes: list[tuple[int, ...]], made: tuple[int, ...]) -> None:
+def test_values(op: str, shapes: list[tuple[int, ...]], result_shape: tuple[int, ...]) -> None:
     random = np.random.default_rng(0)
     inputs = {f"i{index}": random.standard_normal(shape) for index, shape in enumerate(shapes)}
     infos = [helper.make_tensor_value_info(id, TensorProto.DOUBLE, value.shape) for id, value in inputs.items()]
-    y = helper.make_tensor_value_info("y", TensorProto.DOUBLE, made)
+    y = helper.make_tensor_value_info("y", TensorProto.DOUBLE, result_shape)
     graph = helper.make_graph([helper.make_node(op, list(inputs), ["y"])], "g", infos, [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    found = run(model, inputs)["y"]
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, ReferenceEvaluator(model).run(None, inputs)[0], rtol=1e-4, atol=1e-5)
+    actual = run(model, inputs)["y"]
+    assert actual.dtype == np.float64
+    np.testing.assert_allclose(actual, ReferenceEvaluator(model).run(None, inputs)[0], rtol=1e-4, atol=1e-5)
 
 
 def _softmax(builder: popart.Builder, ids: list[str]) -> str:
@@ -65,9 +65,9 @@ def test_gradients(op: Callable[[popart.Builder, list[str]], str]) -> None:
         data: list[Any] = [random.standard_normal(shape).astype(np.float32) for shape in ((8, 4), (4,), (4,))]
         ids = [builder.addInitializedInputTensor(value) for value in data]
         used = [builder.aiOnnx.cast([id], "DOUBLE") for id in ids] if double else ids
-        made = op(builder, used)
-        made = builder.aiOnnx.cast([made], "FLOAT") if double else made
-        loss = builder.aiGraphcore.l1loss([builder.aiOnnx.mul([made, made])], 1.0)
+        result = op(builder, used)
+        result = builder.aiOnnx.cast([result], "FLOAT") if double else result
+        loss = builder.aiGraphcore.l1loss([builder.aiOnnx.mul([result, result])], 1.0)
         session = train(builder, popart.DataFlow(1, [loss]), loss, popart.ConstSGD(1.0), limits=False)
         session.run(popart.PyStepIO({}, session.initAnchorArrays()))
         session.weightsToHost()
@@ -76,8 +76,8 @@ def test_gradients(op: Callable[[popart.Builder, list[str]], str]) -> None:
         assert not np.array_equal(after[0], data[0])
         return after
 
-    for found, wanted in zip(weights(True), weights(False), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    for actual, wanted in zip(weights(True), weights(False), strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-6)
 
 
 def _trained(kind: type[Any], optimizer: popart.Optimizer) -> np.ndarray:
@@ -101,9 +101,9 @@ def _trained(kind: type[Any], optimizer: popart.Optimizer) -> np.ndarray:
     session.weightsFromHost()
     session.run(popart.PyStepIO({"x": np.stack([x] * 3)}, session.initAnchorArrays()))
     session.weightsToHost()
-    found = np.empty_like(w)
-    session.readWeights(popart.PyWeightsIO({"w": found}))
-    return found
+    weights = np.empty_like(w)
+    session.readWeights(popart.PyWeightsIO({"w": weights}))
+    return weights
 
 
 @pytest.mark.parametrize(
@@ -121,6 +121,6 @@ def _trained(kind: type[Any], optimizer: popart.Optimizer) -> np.ndarray:
     ids=["plain", "combined", "separate", "adam", "adaptive"],
 )
 def test_weights_train_as_those_of_float(optimizer: popart.Optimizer) -> None:
-    found = _trained(np.float64, optimizer)
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, _trained(np.float32, optimizer), rtol=1e-5)
+    weights = _trained(np.float64, optimizer)
+    assert weights.dtype == np.float64
+    np.testing.assert_allclose(weights, _trained(np.float32, optimizer), rtol=1e-5)

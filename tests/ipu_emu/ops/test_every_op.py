@@ -104,10 +104,10 @@ def test_value_and_gradients_are_those_of_pytorch(compiled: CompiledCase) -> Non
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.ops == ("Conv",)], ids=name_of)
 def test_convolution_in_many_blocks_is_the_same(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = CaseSession(case).run()
+    blocked = CaseSession(case).run()
     for name in ("_BLOCK", "_WEIGHT_BLOCK"):
         monkeypatch.setattr(gathered_convolution, name, 1)  # one output row per block
-    assert_near(CaseSession(case).run(), whole)
+    assert_near(CaseSession(case).run(), blocked)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.ops == ("Conv",)], ids=name_of)
@@ -115,15 +115,15 @@ def test_convolution_in_many_blocks_is_the_same(case: Case, monkeypatch: pytest.
 def test_gradients_of_few_and_of_many_pixels_are_the_same(
     case: Case, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = CaseSession(case).run()
+    reference = CaseSession(case).run()
     for name in ("_FEW_FOR_DATA", "_FEW_FOR_WEIGHTS"):
         monkeypatch.setattr(convolution, name, most)
-    assert_near(CaseSession(case).run(), whole)
+    assert_near(CaseSession(case).run(), reference)
 
 
-def assert_near(found: Any, expected: Any) -> None:
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-6, atol=1e-6)
-    for gradient, exact in zip(found[2], expected[2], strict=True):
+def assert_near(actual: Any, expected: Any) -> None:
+    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6, atol=1e-6)
+    for gradient, exact in zip(actual[2], expected[2], strict=True):
         np.testing.assert_allclose(gradient, exact, rtol=2e-5, atol=1e-5)
 
 
@@ -151,12 +151,12 @@ def anchors_of(build: Any, value: np.ndarray) -> dict[str, Any]:
 
 def test_detach_passes_the_value_and_stops_the_gradient() -> None:
     value = np.arange(6, dtype=np.float32).reshape(2, 3)
-    found = anchors_of(lambda b, ids: b.aiOnnx.add([ids[0], b.aiGraphcore.detach(ids)]), value)
-    np.testing.assert_array_equal(found["y"], 2 * value)
-    np.testing.assert_array_equal(found["gradient"], found["r"])
+    anchors = anchors_of(lambda b, ids: b.aiOnnx.add([ids[0], b.aiGraphcore.detach(ids)]), value)
+    np.testing.assert_array_equal(anchors["y"], 2 * value)
+    np.testing.assert_array_equal(anchors["gradient"], anchors["r"])
 
 
 def test_relu_keeps_nan() -> None:
     value = np.array([np.nan, -1.0, 2.0], np.float32)
-    found = anchors_of(lambda b, ids: b.aiOnnx.relu(ids), value)
-    np.testing.assert_array_equal(found["y"], [np.nan, 0, 2])
+    anchors = anchors_of(lambda b, ids: b.aiOnnx.relu(ids), value)
+    np.testing.assert_array_equal(anchors["y"], [np.nan, 0, 2])

@@ -17,9 +17,9 @@ def test_buckets_are_those_of_numpy() -> None:
     boundaries = builder.aiOnnx.constant(edges)
     left = builder.aiGraphcore.bucketize([id, boundaries])
     right = builder.aiGraphcore.bucketize([id, boundaries], 1)
-    made = infer(builder, popart.DataFlow(1, [left, right]), {id: x})
-    np.testing.assert_array_equal(made[left], np.digitize(x, edges, right=True))
-    np.testing.assert_array_equal(made[right], np.digitize(x, edges))
+    outputs = infer(builder, popart.DataFlow(1, [left, right]), {id: x})
+    np.testing.assert_array_equal(outputs[left], np.digitize(x, edges, right=True))
+    np.testing.assert_array_equal(outputs[right], np.digitize(x, edges))
 
 
 @pytest.mark.parametrize("right", [0, 1])
@@ -28,7 +28,7 @@ def test_of_unsorted_boundaries_the_first_bucket_counts(right: int) -> None:
     x, edges = np.array([-2, 0, 1, 2, 3, 4, 5, 9], np.float32), np.array([1, 4, 2, 5], np.float32)
     builder = popart.Builder()
     id = builder.addInputTensor(popart.TensorInfo(x))
-    made = builder.aiGraphcore.bucketize([id, builder.aiOnnx.constant(edges)], right)
+    output = builder.aiGraphcore.bucketize([id, builder.aiOnnx.constant(edges)], right)
     expected = []
     for value in x:
         inside = [
@@ -36,22 +36,22 @@ def test_of_unsorted_boundaries_the_first_bucket_counts(right: int) -> None:
         ]
         first = value < edges[0] if right else value <= edges[0]
         expected.append(inside[0] if inside else 0 if first else len(edges))
-    np.testing.assert_array_equal(infer(builder, popart.DataFlow(1, [made]), {id: x})[made], expected)
+    np.testing.assert_array_equal(infer(builder, popart.DataFlow(1, [output]), {id: x})[output], expected)
 
 
 def test_a_tensor_with_another_layout_is_the_same() -> None:
     builder = popart.Builder()
     ids = [builder.addInitializedInputTensor(np.arange(n, dtype=np.float32)) for n in (3, 5)]
-    made = [
+    remapped = [
         builder.aiGraphcore.tensorremap(ids[:1]),
         builder.aiGraphcore.tensorremap(ids, popart.TensorRemapType.Fwd),
     ]
-    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.add(made)], popart.ReductionType.Sum)
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.add(remapped)], popart.ReductionType.Sum)
     gradient = popart.reservedGradientPrefix() + ids[0]
-    session = train(builder, popart.DataFlow(1, [*made, gradient]), loss, popart.ConstSGD(0.1))
+    session = train(builder, popart.DataFlow(1, [*remapped, gradient]), loss, popart.ConstSGD(0.1))
     anchors = session.initAnchorArrays()
     session.run(popart.PyStepIO({}, anchors))
-    for id in made:
+    for id in remapped:
         np.testing.assert_array_equal(anchors[id], [0, 1, 2])
     np.testing.assert_array_equal(anchors[gradient], [2, 2, 2])
 
@@ -65,10 +65,10 @@ def test_a_variable_gets_the_assigned_value() -> None:
     session = train(builder, popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.1))
     value = np.array([3, 1, 2], np.float32)
     session.run(popart.PyStepIO({id: value}, session.initAnchorArrays()))
-    found = np.empty(3, np.float32)
+    weight = np.empty(3, np.float32)
     session.weightsToHost()
-    session.readWeights(popart.PyWeightsIO({weights: found}))
-    np.testing.assert_array_equal(found, value)
+    session.readWeights(popart.PyWeightsIO({weights: weight}))
+    np.testing.assert_array_equal(weight, value)
 
 
 @pytest.mark.parametrize("zero", [False, True])
@@ -100,11 +100,11 @@ def test_shaped_dropout_keeps_or_drops_whole_rows() -> None:
     session = train(builder, popart.DataFlow(1, [y, gradient]), loss, popart.ConstSGD(1e-30))
     anchors = session.initAnchorArrays()
     session.run(popart.PyStepIO({}, anchors))
-    made = anchors[y]
-    np.testing.assert_array_equal(made, np.broadcast_to(made[:, :1], made.shape))
-    assert set(np.unique(made)) == {0, np.float32(1 / 0.75)}
-    assert 0.68 < (made[:, 0] > 0).mean() < 0.82
-    np.testing.assert_array_equal(anchors[gradient], made)
+    dropped = anchors[y]
+    np.testing.assert_array_equal(dropped, np.broadcast_to(dropped[:, :1], dropped.shape))
+    assert set(np.unique(dropped)) == {0, np.float32(1 / 0.75)}
+    assert 0.68 < (dropped[:, 0] > 0).mean() < 0.82
+    np.testing.assert_array_equal(anchors[gradient], dropped)
     identity = infer(builder, popart.DataFlow(1, [y]), {})
     np.testing.assert_array_equal(identity[y], np.ones((400, 3)))
 
@@ -114,10 +114,10 @@ def test_multinomial_draws_classes_as_often_as_their_probabilities_say() -> None
     builder = popart.Builder()
     id = builder.addInputTensor(popart.TensorInfo(shares))
     drawn = builder.aiOnnx.multinomial([builder.aiOnnx.log([id])], 6, 4000)
-    made = infer(builder, popart.DataFlow(1, [drawn]), {id: shares})[drawn]
-    assert made.shape == (2, 4000)
-    assert made.dtype == np.int32
-    for row, expected in zip(made, shares, strict=True):
+    draws = infer(builder, popart.DataFlow(1, [drawn]), {id: shares})[drawn]
+    assert draws.shape == (2, 4000)
+    assert draws.dtype == np.int32
+    for row, expected in zip(draws, shares, strict=True):
         np.testing.assert_allclose(np.bincount(row, minlength=3) / 4000, expected, atol=0.03)
 
 
@@ -141,10 +141,10 @@ def test_abort_ends_the_step_where_its_input_is_not_zero() -> None:
     x, test = builder.addInputTensor("FLOAT", [2]), builder.addInputTensor("INT32", [])
     builder.aiGraphcore.abort([test])
     y = builder.aiOnnx.neg([x])
-    given = {x: np.ones(2, np.float32), test: np.array(0, np.int32)}
-    np.testing.assert_array_equal(infer(builder, popart.DataFlow(1, [y]), given)[y], [-1, -1])
+    inputs = {x: np.ones(2, np.float32), test: np.array(0, np.int32)}
+    np.testing.assert_array_equal(infer(builder, popart.DataFlow(1, [y]), inputs)[y], [-1, -1])
     with pytest.raises(popart.poplar_application_runtime_error, match="The program was aborted by Op Abort"):
-        infer(builder, popart.DataFlow(1, [y]), given | {test: np.array(3, np.int32)})
+        infer(builder, popart.DataFlow(1, [y]), inputs | {test: np.array(3, np.int32)})
 
 
 def test_abort_without_an_input_always_ends_the_step() -> None:
@@ -177,33 +177,35 @@ def test_convolutions_planned_together_need_no_bias() -> None:
     x, w = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), np.ones((1, 1, 3, 3), np.float32)
     ids = [builder.addInputTensor(popart.TensorInfo(array)) for array in (x, w)]
     first, second = builder.aiGraphcore.multiconv([ids, ids], strides=[[1, 1], [2, 2]])
-    made = infer(builder, popart.DataFlow(1, [first, second]), dict(zip(ids, (x, w), strict=True)))
-    np.testing.assert_array_equal(made[first][0, 0], [[45, 54], [81, 90]])
-    np.testing.assert_array_equal(made[second][0, 0], [[45]])
+    outputs = infer(builder, popart.DataFlow(1, [first, second]), dict(zip(ids, (x, w), strict=True)))
+    np.testing.assert_array_equal(outputs[first][0, 0], [[45, 54], [81, 90]])
+    np.testing.assert_array_equal(outputs[second][0, 0], [[45]])
 
 
 def test_whole_numbers_can_be_scaled() -> None:
     builder = popart.Builder()
     x = builder.addInputTensor("INT32", [3])
     y = builder.aiGraphcore.scale([x], 2)
-    made = infer(builder, popart.DataFlow(1, [y]), {x: np.array([1, -2, 3], np.int32)})
-    np.testing.assert_array_equal(made[y], [2, -4, 6])
+    outputs = infer(builder, popart.DataFlow(1, [y]), {x: np.array([1, -2, 3], np.int32)})
+    np.testing.assert_array_equal(outputs[y], [2, -4, 6])
 
 
 @pytest.mark.parametrize("loss", ["identityloss", "nllloss"])
 def test_a_reduction_that_does_not_exist_is_refused(loss: str) -> None:
     builder = popart.Builder()
     inputs = [builder.addInputTensor("FLOAT", [2, 3]), builder.addInputTensor("INT32", [2])]
-    made = getattr(builder.aiGraphcore, loss)(inputs if loss == "nllloss" else inputs[:1], reduction="sum")
+    output = getattr(builder.aiGraphcore, loss)(inputs if loss == "nllloss" else inputs[:1], reduction="sum")
     with pytest.raises(popart.popart_exception, match="reduction 'sum' is not one of Mean, Sum, NoReduction"):
-        infer(builder, popart.DataFlow(1, [made]), {})
+        infer(builder, popart.DataFlow(1, [output]), {})
 
 
 def test_labels_are_integers_of_32_bits() -> None:
     builder = popart.Builder()
-    made = builder.aiGraphcore.nllloss([builder.addInputTensor("FLOAT", [2, 3]), builder.addInputTensor("INT8", [2])])
+    output = builder.aiGraphcore.nllloss(
+        [builder.addInputTensor("FLOAT", [2, 3]), builder.addInputTensor("INT8", [2])]
+    )
     with pytest.raises(popart.popart_exception, match="Expected the label tensor NllOp to be an integer data type"):
-        infer(builder, popart.DataFlow(1, [made]), {})
+        infer(builder, popart.DataFlow(1, [output]), {})
 
 
 @pytest.mark.parametrize(("apart", "expected"), [(0, [10, 16, 6, 5]), (1, [10, 6, 6, 5])])

@@ -37,21 +37,21 @@ def likely(share: np.ndarray, probability: np.ndarray, count: int) -> bool:
     return bool((abs(share - probability) <= 5 * np.sqrt(probability * (1 - probability) / count) + 1e-9).all())
 
 
-def bernoulli(case: Any, made: dict[str, np.ndarray], x: np.ndarray) -> None:
+def bernoulli(case: Any, outputs: dict[str, np.ndarray], x: np.ndarray) -> None:
     """The fraction of ones is ``x``, or that of zeros: ONNX's expansion has the comparison the other way round."""
-    y = made["y"]
+    y = outputs["y"]
     assert y.dtype == case.data_sets[0][1][0].dtype
     assert set(np.unique(y)) <= {0, 1}
     assert likely(y.mean(0), 1 - x if "expanded" in case.name else x, TIMES)
 
 
-def dropped(case: Any, made: dict[str, np.ndarray], x: np.ndarray, ratio: np.ndarray, _: np.ndarray) -> None:
+def dropped(case: Any, outputs: dict[str, np.ndarray], x: np.ndarray, ratio: np.ndarray, _: np.ndarray) -> None:
     """Elements are kept with the probability of the ratio, and scaled; the mask marks them."""
-    kept = made["y"] != 0
-    np.testing.assert_allclose(made["y"], np.where(kept, x / (1 - ratio), 0), 1e-6)
-    assert likely(kept.mean(0), 1 - ratio, TIMES)
-    if "z" in made:
-        np.testing.assert_array_equal(made["z"], kept)
+    mask = outputs["y"] != 0
+    np.testing.assert_allclose(outputs["y"], np.where(mask, x / (1 - ratio), 0), 1e-6)
+    assert likely(mask.mean(0), 1 - ratio, TIMES)
+    if "z" in outputs:
+        np.testing.assert_array_equal(outputs["z"], mask)
 
 
 def failure(case: Any) -> str:
@@ -140,5 +140,5 @@ def test_models_exported_by_a_recent_pytorch(name: str) -> None:
     folder = SKIPPED.parent
     model = onnx.load(folder / f"torch_{name}.onnx")
     data = np.load(folder / f"torch_{name}.npz")
-    made = run(model, {model.graph.input[0].name: data["x"]})
-    np.testing.assert_allclose(made[model.graph.output[0].name], data["y"], rtol=1e-4, atol=1e-6)
+    outputs = run(model, {model.graph.input[0].name: data["x"]})
+    np.testing.assert_allclose(outputs[model.graph.output[0].name], data["y"], rtol=1e-4, atol=1e-6)

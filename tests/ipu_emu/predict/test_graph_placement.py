@@ -96,7 +96,7 @@ def test_a_file_is_divided_where_little_passes_and_its_logits_are_with_their_tab
 
 def annotated(graph: Graph, key: str, stage_of: Callable[[int], int]) -> Graph:
     graph.ops = [
-        replace(op, attributes=dict(op.attributes) | {key: stage_of(place)}) for place, op in enumerate(graph.ops)
+        replace(op, attributes=dict(op.attributes) | {key: stage_of(index)}) for index, op in enumerate(graph.ops)
     ]
     return graph
 

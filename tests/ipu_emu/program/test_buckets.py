@@ -39,7 +39,7 @@ def test_the_buckets_of_a_group_share_a_workspace() -> None:
 
 def test_gradients_of_one_type_group_and_place_are_together() -> None:
     first, second = Place(0, 0), Place(1, 1)
-    found = buckets_of(
+    buckets = buckets_of(
         [
             (gradient("a", 3), first),
             (gradient("h", 3, "FLOAT16"), first),
@@ -49,18 +49,18 @@ def test_gradients_of_one_type_group_and_place_are_together() -> None:
         ],
         None,
     )
-    assert list(found) == ["a", "h", "g", "b", "c"]
-    assert found["a"] == found["b"] == Bucket(FLOAT)
-    assert (found["h"], found["g"]) == (Bucket(HALF), Bucket(FLOAT, (1, 2)))
-    assert found["c"] == Bucket(FLOAT, ipu=1)
+    assert list(buckets) == ["a", "h", "g", "b", "c"]
+    assert buckets["a"] == buckets["b"] == Bucket(FLOAT)
+    assert (buckets["h"], buckets["g"]) == (Bucket(HALF), Bucket(FLOAT, (1, 2)))
+    assert buckets["c"] == Bucket(FLOAT, ipu=1)
 
 
 def test_stages_of_an_ipu_have_their_own_buckets() -> None:
-    found = buckets_of([(gradient("a", 3), Place(0, 0)), (gradient("b", 3), Place(2, 0))], None)
-    assert [found[name].number for name in "ab"] == [0, 1]
+    buckets = buckets_of([(gradient("a", 3), Place(0, 0)), (gradient("b", 3), Place(2, 0))], None)
+    assert [buckets[name].number for name in "ab"] == [0, 1]
 
 
 def test_a_bucket_holds_at_most_the_given_bytes_or_one_larger_gradient() -> None:
     sizes = {"a": 2, "b": 2, "c": 1, "d": 100, "e": 1}  # elements of 4 bytes
-    found = buckets_of([(gradient(name, size), Place()) for name, size in sizes.items()], 16)
-    assert [found[name].number for name in sizes] == [0, 0, 1, 2, 3]
+    buckets = buckets_of([(gradient(name, size), Place()) for name, size in sizes.items()], 16)
+    assert [buckets[name].number for name in sizes] == [0, 0, 1, 2, 3]

@@ -29,8 +29,8 @@ def model(
     y, weights = x, []
     for _ in range(LAYERS):
         value = (random.standard_normal((WIDTH, WIDTH)) / WIDTH**0.5).astype(np.float32)
-        given = [value] if settings is None else [np.stack([value, value]), settings]
-        weights.append(builder.addInitializedInputTensor(*given))
+        arrays = [value] if settings is None else [np.stack([value, value]), settings]
+        weights.append(builder.addInitializedInputTensor(*arrays))
         y = builder.aiOnnx.tanh([builder.aiOnnx.matmul([y, weights[-1]])])
     loss = builder.aiGraphcore.l1loss([y], 0.1)
     flow = popart.DataFlow(BATCHES, [loss, *([anchored + weights[-1]] if anchored else [])])
@@ -40,8 +40,8 @@ def model(
 def compiled(anchored: str = "", *, settings: Any = None, **values: Any) -> Executable:
     """The executable of two replicas of the model."""
     opts = options(R=2, **values)
-    *_, given = model(anchored, settings=settings)
-    session = popart.TrainingSession(*given, device(opts), userOptions=opts)
+    *_, arguments = model(anchored, settings=settings)
+    session = popart.TrainingSession(*arguments, device(opts), userOptions=opts)
     session.prepareDevice(loadEngine=False)
     return session.executable
 
@@ -55,11 +55,11 @@ def test_a_part_starts_after_the_last_instruction_that_uses_it(values: dict[str,
     (region, parts), *others = early.parts.items()
     assert not others
     assert [parts[0].start, parts[-1].stop] == [0, executable.plan.sizes[region] // 4]
-    assert all(one.stop == other.start for one, other in pairwise(parts))
+    assert all(first.stop == second.start for first, second in pairwise(parts))
     assert len(parts) == LAYERS
     begins = {part: number for number, own in early.begins.items() for part in own}
     for part in parts:
-        uses = [number for number, one in enumerate(early.loop.body) if uses_part(executable, one, part)]
+        uses = [number for number, leaf in enumerate(early.loop.body) if uses_part(executable, leaf, part)]
         assert begins[part] == uses[-1]
     first, last = min(begins.values()), max(begins.values())
     assert last - first > LAYERS  # the last layer's gradient is complete long before the first layer's
@@ -76,10 +76,10 @@ def uses_part(executable: Executable, instruction: Any, part: Any) -> bool:
 
 
 def test_whole_buckets_start_if_there_are_several() -> None:
-    one = compiled()
-    assert EarlyReductions.of(one.program, one.plan, whole=True) is None
+    single = compiled()
+    assert EarlyReductions.of(single.program, single.plan, joint=True) is None
     several = compiled(gclOptions={"maximum_reduce_many_buffer_size": str(4 * WIDTH * WIDTH)})
-    early = EarlyReductions.of(several.program, several.plan, whole=True)
+    early = EarlyReductions.of(several.program, several.plan, joint=True)
     assert early is not None
     assert [len(parts) for parts in early.parts.values()] == [1] * LAYERS
 
@@ -102,11 +102,11 @@ def test_early_reductions_change_no_bit(
     data = np.random.default_rng(1).standard_normal((BATCHES, factor, total, 4, WIDTH)).astype(np.float32)
 
     def trained(instance: Instance) -> tuple[bool, list[bytes]]:
-        x, weights, given = model()
+        x, weights, arguments = model()
         opts = instance.configure(options(A=factor))
         if limit:
             opts.gclOptions = {"maximum_reduce_many_buffer_size": str(limit)}
-        session = session_on(instance, popart.TrainingSession, *given, userOptions=opts)
+        session = session_on(instance, popart.TrainingSession, *arguments, userOptions=opts)
         session.prepareDevice()
         session.weightsFromHost()
         own = np.ascontiguousarray(data[:, :, instance.offset : instance.offset + instance.local])
@@ -115,12 +115,12 @@ def test_early_reductions_change_no_bit(
             session.run(popart.PyStepIO({x: own}, anchors))
         return session._loaded._early is not None, [session._loaded.read(id).tobytes() for id in weights]
 
-    found = {}
+    results = {}
     for early in ("0", "1"):
         monkeypatch.setenv(REDUCE_EARLY, early)
-        found[early] = on_instances(counts, trained)
-    assert [early for early, _ in found["0"] + found["1"]] == [False] * len(counts) + [expected] * len(counts)
-    assert len({b"".join(values) for each in found.values() for _, values in each}) == 1
+        results[early] = on_instances(counts, trained)
+    assert [early for early, _ in results["0"] + results["1"]] == [False] * len(counts) + [expected] * len(counts)
+    assert len({b"".join(values) for outcome in results.values() for _, values in outcome}) == 1
 
 
 def test_reductions_are_early_between_hosts_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,10 +30,10 @@ def test_tensors_live_at_the_same_time_share_no_byte(spans: list[tuple[int, int,
         for number, (size, first, length) in enumerate(spans)
     ]
     end = lay_out(blocks)
-    for one, other in combinations(blocks, 2):
-        times = set(range(one.first, one.last + 1)) & set(range(other.first, other.last + 1))
-        places = range(max(one.offset, other.offset), min(one.offset + one.size, other.offset + other.size))
-        assert not times or not places, (one, other)
+    for block, other in combinations(blocks, 2):
+        times = set(range(block.first, block.last + 1)) & set(range(other.first, other.last + 1))
+        places = range(max(block.offset, other.offset), min(block.offset + block.size, other.offset + other.size))
+        assert not times or not places, (block, other)
     assert overlap_of(lives(blocks)) is None
     together = [sum(b.size for b in blocks if b.first <= t <= b.last) for t in range(40)]
     assert max(together) <= end <= sum(b.size for b in blocks)
@@ -51,23 +51,23 @@ def test_a_clash_is_found() -> None:
 def test_a_clash_is_found_among_many_lifetimes(count: int, clashing: bool) -> None:
     random = np.random.default_rng(count)
     rows = random.integers(0, [count**2, 12, 20, 6], (count, 4))
-    found = [
+    lifetimes = [
         Lifetime(str(number), int(offset), 1 + int(length), int(first), int(first + lives), f"transient:{number % 5}")
         for number, (offset, length, first, lives) in enumerate(rows)
     ]
     if clashing:
-        found.insert(int(random.integers(count)), replace(found[int(random.integers(count))], name="another"))
-    want = {frozenset((one.name, other.name)) for one, other in combinations(found, 2) if clash(one, other)}
+        lifetimes.insert(int(random.integers(count)), replace(lifetimes[int(random.integers(count))], name="another"))
+    want = {frozenset((life.name, other.name)) for life, other in combinations(lifetimes, 2) if clash(life, other)}
     assert want or not clashing
-    both = overlap_of(found)
+    both = overlap_of(lifetimes)
     assert (frozenset(life.name for life in both) in want) if both else not want
 
 
-def clash(one: Lifetime, other: Lifetime) -> bool:
+def clash(life: Lifetime, other: Lifetime) -> bool:
     """Whether two lifetimes use the same byte at the same time."""
-    times = range(max(one.first, other.first), min(one.last, other.last) + 1)
-    places = range(max(one.offset, other.offset), min(one.offset + one.size, other.offset + other.size))
-    return one.region == other.region and len(times) > 0 and len(places) > 0
+    times = range(max(life.first, other.first), min(life.last, other.last) + 1)
+    places = range(max(life.offset, other.offset), min(life.offset + life.size, other.offset + other.size))
+    return life.region == other.region and len(times) > 0 and len(places) > 0
 
 
 def test_the_table_of_a_model_lists_all_that_is_not_always_live() -> None:

@@ -114,17 +114,19 @@ def test_tensors_that_live_together_do_not_overlap(dtype: Any, factor: int) -> N
     session, _, _ = prepared(dtype, A=factor)
     executable, plan = session.executable, session.executable.plan
     spans = lifetimes(executable)
-    for one, other in itertools.combinations(spans, 2):
-        a, b = plan.placements[one], plan.placements[other]
-        lives = a.region != TRANSIENT or (spans[one][0] <= spans[other][1] and spans[other][0] <= spans[one][1])
+    for first, other in itertools.combinations(spans, 2):
+        a, b = plan.placements[first], plan.placements[other]
+        lives = a.region != TRANSIENT or (spans[first][0] <= spans[other][1] and spans[other][0] <= spans[first][1])
         apart = a.offset + a.tensor.nbytes <= b.offset or b.offset + b.tensor.nbytes <= a.offset
-        shared = related(executable, one, other)
+        shared = related(executable, first, other)
         assert a.region != b.region or not lives or apart or shared, f"{a} and {b}"
 
 
-def related(executable: Any, one: str, other: str) -> bool:
+def related(executable: Any, first: str, other: str) -> bool:
     """Whether one is a view of the other, or overwrites it."""
-    same_place = {one, other} & executable.plan.views or any(id.startswith("UpdatedVar___") for id in (one, other))
+    same_place = {first, other} & executable.plan.views or any(
+        id.startswith("UpdatedVar___") for id in (first, other)
+    )
     return bool(same_place)
 
 

@@ -31,9 +31,9 @@ READERS: dict[str, tuple[Mapping[type[Instruction], Any], list[type[Instruction]
 
 def test_every_class_of_instructions_is_listed() -> None:
     """Except base classes, which no program has."""
-    found = {kind for kind in derived(Instruction) if kind.__module__.startswith("ipu_emu.")}
-    bases = {base for kind in found for base in kind.__mro__[1:]}
-    assert found - bases == {*INSTRUCTIONS}
+    kinds = {kind for kind in derived(Instruction) if kind.__module__.startswith("ipu_emu.")}
+    bases = {base for kind in kinds for base in kind.__mro__[1:]}
+    assert kinds - bases == {*INSTRUCTIONS}
 
 
 def derived(base: type[Instruction]) -> Iterator[type[Instruction]]:

@@ -46,7 +46,7 @@ class PopART:
             if offline
             else manager.acquireAvailableDevice(ipus, tiles)
         )
-        flow, adam = popart.DataFlow(1, [model.loss]), popart.Adam({"defaultLearningRate": (0.01, True)})
+        flow, adam = popart.DataFlow(1, [model.loss]), popart.Adam({"defaultLearningRate": (0.01, False)})
         made = popart.TrainingSession(model.proto, flow, model.loss, adam, device, userOptions=opts)
         return made, model
 

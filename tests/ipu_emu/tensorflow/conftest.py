@@ -37,13 +37,13 @@ def tensorflow() -> Any:
 def infeeds_end() -> Iterator[None]:
     """Fail a test that leaves a thread taking elements of a data set."""
     yield
-    left = [one for one in threading.enumerate() if one.name == "infeed"]
+    left = [worker for worker in threading.enumerate() if worker.name == "infeed"]
     if left:
         gc.collect()
         deadline = time.monotonic() + 5
         for thread in left:
             thread.join(max(deadline - time.monotonic(), 0))
-        assert not [one for one in left if one.is_alive()], "the threads of infeeds are left"
+        assert not [worker for worker in left if worker.is_alive()], "the threads of infeeds are left"
 
 
 @pytest.fixture
@@ -84,11 +84,11 @@ def run(tf: Any, ipu: Any) -> Callable[..., Any]:
     """Run a function as a program on values; return its results."""
 
     def call(function: Callable[..., Any], *values: Any, session: Any = None) -> Any:
-        given = [tf.placeholder(value.dtype, value.shape) for value in values]
+        holders = [tf.placeholder(value.dtype, value.shape) for value in values]
         with ipu.scopes.ipu_scope("/device:IPU:0"):
-            made = ipu.ipu_compiler.compile(function, given)
+            operation = ipu.ipu_compiler.compile(function, holders)
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
-            return session.run(made, dict(zip(given, values, strict=True)))
+            return session.run(operation, dict(zip(holders, values, strict=True)))
 
     return call

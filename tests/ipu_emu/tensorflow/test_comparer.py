@@ -103,7 +103,7 @@ def test_a_variable_of_two_stages_equals_that_of_plain_tensorflow(
 ) -> None:
     model = Model(3, shares=True)
     configure(2)
-    found = on_ipu(
+    actual = on_ipu(
         tf,
         ipu,
         model,
@@ -112,7 +112,7 @@ def test_a_variable_of_two_stages_equals_that_of_plain_tensorflow(
         device_mapping=[0, 1, 0],
         pipeline_schedule=getattr(ipu.pipelining_ops.PipelineSchedule, schedule),
     )
-    assert_close(found, on_cpu(tf, model, optimizer, reduction), 1e-5)
+    assert_close(actual, on_cpu(tf, model, optimizer, reduction), 1e-5)
 
 
 @pytest.mark.parametrize(("optimizer", "reduction"), [("momentum", "SUM"), ("adam", "MEAN")])

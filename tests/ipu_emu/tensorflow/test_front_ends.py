@@ -66,9 +66,9 @@ class TensorFlow1:
             return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(logits=logits, labels=y))
 
         def optimizer(loss: Any) -> Any:
-            made = tf.train.AdamOptimizer(0.01)
-            made = ipu.optimizers.CrossReplicaOptimizer(made) if settings.replicas > 1 else made
-            return ipu.pipelining_ops.OptimizerFunctionOutput(made, loss)
+            adam = tf.train.AdamOptimizer(0.01)
+            adam = ipu.optimizers.CrossReplicaOptimizer(adam) if settings.replicas > 1 else adam
+            return ipu.pipelining_ops.OptimizerFunctionOutput(adam, loss)
 
         with tf.Graph().as_default():
             dataset = tf.data.Dataset.from_tensor_slices((X, Y)).skip(first).batch(4, drop_remainder=True)
@@ -85,7 +85,7 @@ class TensorFlow1:
                 )
 
             with ipu.scopes.ipu_scope("/device:IPU:0"):
-                made = ipu.ipu_compiler.compile(program, [])
+                operation = ipu.ipu_compiler.compile(program, [])
             saver = tf.train.Saver()
             with tf.Session() as session:
                 session.run(tf.global_variables_initializer())
@@ -93,22 +93,22 @@ class TensorFlow1:
                     saver.restore(session, str(restored))
                 session.run(infeed.initializer)
                 try:
-                    session.run(made)
+                    session.run(operation)
                 finally:
                     session.run(infeed.deleter)
                 if restored is not None:
                     saver.save(session, str(restored))
-                return [session.run(one) for one in tf.trainable_variables()]
+                return [session.run(variable) for variable in tf.trainable_variables()]
 
     def resumed(self, folder: Path) -> tuple[Weights, Weights]:
         """The weights of two steps on one IPU, and with the second one of a pipeline of two."""
-        found = []
+        weights = []
         for number, schedule in enumerate((None, self.schedules[0])):
             file = folder / f"run{number}" / "weights"
             file.parent.mkdir(parents=True)
             self.train(Settings(), restored=file)
-            found.append(self.train(Settings(schedule=schedule), first=4 * COUNT, restored=file))
-        return found[0], found[1]
+            weights.append(self.train(Settings(schedule=schedule), first=4 * COUNT, restored=file))
+        return weights[0], weights[1]
 
     def offline(self, file: Path, patch: pytest.MonkeyPatch) -> tuple[Weights, Weights, Weights]:
         """The weights before and after a step, and after a step of an executable compiled without a device."""

@@ -43,12 +43,12 @@ def trained(tf: Any, ipu: Any, iterations: int, runs: int, wrap: Any = lambda op
             return outfeed.enqueue(loss), wrap(tf.train.MomentumOptimizer(0.1, 0.9)).minimize(loss)
 
         with ipu.scopes.ipu_scope("/device:IPU:0"):
-            made = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(iterations, body, infeed_queue=infeed))
+            operation = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(iterations, body, infeed_queue=infeed))
         dequeued = outfeed.dequeue()
         session.run([tf.global_variables_initializer(), infeed.initializer])
         losses = []
         for _ in range(runs):
-            session.run(made)
+            session.run(operation)
             losses.append(session.run(dequeued))
         return np.concatenate(losses), session.run(tf.global_variables())
 
@@ -56,8 +56,8 @@ def trained(tf: Any, ipu: Any, iterations: int, runs: int, wrap: Any = lambda op
 def test_one_long_loop_has_the_bits_of_many_short_runs(tf: Any, ipu: Any) -> None:
     (losses, weights), (more, others) = trained(tf, ipu, 16, 1), trained(tf, ipu, 1, 16)
     np.testing.assert_array_equal(losses, more)
-    for one, other in zip(weights, others, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for weight, other in zip(weights, others, strict=True):
+        np.testing.assert_array_equal(weight, other)
 
 
 def test_the_mean_over_replicas_equals_that_over_mini_batches(tf: Any, ipu: Any, configure: Any) -> None:
@@ -73,8 +73,8 @@ def test_the_mean_over_replicas_equals_that_over_mini_batches(tf: Any, ipu: Any,
     more, others = trained(tf, ipu, 4, 1, wrap(2))
     assert more.shape == (4, 4)
     np.testing.assert_allclose(losses, more.reshape(-1), rtol=1e-6)
-    for one, other in zip(weights, others, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6)
+    for weight, other in zip(weights, others, strict=True):
+        np.testing.assert_allclose(weight, other, rtol=1e-6)
 
 
 def test_iterations_must_be_a_multiple_of_the_mini_batches(tf: Any, ipu: Any) -> None:
@@ -83,11 +83,11 @@ def test_iterations_must_be_a_multiple_of_the_mini_batches(tf: Any, ipu: Any) ->
 
 
 def test_a_body_must_return_tensors_before_ops_of_the_types_of_its_inputs(tf: Any, ipu: Any, run: Any) -> None:
-    one = np.array(1, np.float32)
+    number = np.array(1, np.float32)
     with pytest.raises(ValueError, match="zero or more Tensor values followed by zero or more Operations"):
-        run(lambda a: ipu.loops.repeat(2, lambda v: (tf.no_op(), v), [a]), one)
+        run(lambda a: ipu.loops.repeat(2, lambda v: (tf.no_op(), v), [a]), number)
     with pytest.raises(TypeError, match="one tensor of the same type for each input"):
-        run(lambda a: ipu.loops.repeat(2, lambda v: tf.cast(v, tf.int32), [a]), one)
+        run(lambda a: ipu.loops.repeat(2, lambda v: tf.cast(v, tf.int32), [a]), number)
 
 
 def test_nested_elements_and_tensors_of_the_host(tf: Any, ipu: Any) -> None:
@@ -100,10 +100,10 @@ def test_nested_elements_and_tensors_of_the_host(tf: Any, ipu: Any) -> None:
         return total + pair[0] + 10.0 * pair[1]["twice"] + 100.0 * three
 
     with ipu.scopes.ipu_scope("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(6, body, [start], infeed))
+        operation = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(6, body, [start], infeed))
     with tf.Session() as session:
         session.run(infeed.initializer)
-        assert session.run(made) == [100 + 15 * (1 + 20 + 300)]
+        assert session.run(operation) == [100 + 15 * (1 + 20 + 300)]
 
 
 def test_the_scope_of_a_device_may_be_inside_the_program(tf: Any, ipu: Any) -> None:
@@ -111,23 +111,23 @@ def test_the_scope_of_a_device_may_be_inside_the_program(tf: Any, ipu: Any) -> N
         with ipu.scopes.ipu_scope("/device:IPU:0"):
             return x * 2.0
 
-    given = tf.placeholder(tf.float32, [2])
-    made = ipu.ipu_compiler.compile(program, [given])
+    holder = tf.placeholder(tf.float32, [2])
+    operation = ipu.ipu_compiler.compile(program, [holder])
     with tf.Session() as session:
-        np.testing.assert_array_equal(session.run(made, {given: [1, 2]})[0], [2, 4])
+        np.testing.assert_array_equal(session.run(operation, {holder: [1, 2]})[0], [2, 4])
     with pytest.raises(Exception, match="must be called in the scope of an IPU"):
-        ipu.ipu_compiler.compile(lambda x: x, [given])
+        ipu.ipu_compiler.compile(lambda x: x, [holder])
 
 
 def test_the_end_of_the_data_is_out_of_range(tf: Any, tensorflow: Any, ipu: Any) -> None:
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(np.ones(3, np.float32)))
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     with ipu.scopes.ipu_scope("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(6, outfeed.enqueue, infeed_queue=infeed))
+        operation = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(6, outfeed.enqueue, infeed_queue=infeed))
     with tf.Session() as session:
         session.run(infeed.initializer)
         with pytest.raises(tensorflow.v2.errors.OutOfRangeError, match="no more elements"):
-            session.run(made)
+            session.run(operation)
 
 
 def test_structures_and_the_last_element(tf: Any, ipu: Any, configure: Any) -> None:
@@ -140,11 +140,11 @@ def test_structures_and_the_last_element(tf: Any, ipu: Any, configure: Any) -> N
         return [queues[0].enqueue({"x": a, "y": b}), queues[1].enqueue((a, b))]
 
     with tf.device("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(3, body, infeed_queue=infeed))
+        operation = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(3, body, infeed_queue=infeed))
     dequeued = [queue.dequeue() for queue in queues]
     with tf.Session() as session:
         session.run(infeed.initializer)
-        session.run(made)
+        session.run(operation)
         every, last = session.run(dequeued)
     np.testing.assert_array_equal(every["x"], [[0, 1], [2, 3], [4, 5]])
     assert every["y"].dtype == np.int64
@@ -160,7 +160,7 @@ def test_structures_and_the_last_element(tf: Any, ipu: Any, configure: Any) -> N
         (lambda q, d: q(d, prefetch_depth=256), ValueError, "prefetch_depth must be less than 256"),
         (lambda q, d: q(d, -1), ValueError, "Device ordinal must be >= 0"),
         (lambda q, d: q(d, 1.5), ValueError, "Device ordinal must be an integer"),
-        (lambda q, d: [(one := q(d)).initializer, one.initializer], ValueError, "can only be called once"),
+        (lambda q, d: [(queue := q(d)).initializer, queue.initializer], ValueError, "can only be called once"),
         (lambda q, d: q(d).get_next(), ValueError, "obsolete"),
         (lambda q, d: q([1, 2]), TypeError, "takes a tf.data.Dataset"),
     ],
@@ -194,10 +194,10 @@ def test_shards_run_on_their_ipus(tf: Any, ipu: Any, configure: Any) -> None:
             return outputs[0] + outputs[1] + outputs[2]
 
     with ipu.scopes.ipu_scope("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(program, holders)
+        operation = ipu.ipu_compiler.compile(program, holders)
     with tf.Session() as session:
         values = dict(zip(holders, [[1.0, 1.0], [0.0, 1.0], [1.0, 5.0]], strict=True))
-        np.testing.assert_array_equal(session.run(made, values), [[4, 14]])
+        np.testing.assert_array_equal(session.run(operation, values), [[4, 14]])
 
 
 def test_a_program_must_be_placed_on_an_ipu(tf: Any, ipu: Any) -> None:
@@ -214,8 +214,8 @@ def test_training_resumes_from_a_saver_with_the_same_bits(tf: Any, ipu: Any, tmp
 
         holder = tf.placeholder(np.float32, [2, 3])
         with ipu.scopes.ipu_scope("/device:IPU:0"):
-            made = ipu.ipu_compiler.compile(body, [holder])
-        return lambda session, x: session.run(made, {holder: x})
+            operation = ipu.ipu_compiler.compile(body, [holder])
+        return lambda session, x: session.run(operation, {holder: x})
 
     data = np.random.default_rng(3).normal(size=(6, 2, 3)).astype(np.float32)
     with tf.Graph().as_default(), tf.Session() as session:
@@ -231,5 +231,5 @@ def test_training_resumes_from_a_saver_with_the_same_bits(tf: Any, ipu: Any, tmp
         step = build()
         tf.train.Saver().restore(session, str(tmp_path / "model"))
         assert [step(session, x)[0] for x in data[3:]] == losses[3:]
-        for one, other in zip(session.run(tf.global_variables()), weights, strict=True):
-            np.testing.assert_array_equal(one, other)
+        for weight, other in zip(session.run(tf.global_variables()), weights, strict=True):
+            np.testing.assert_array_equal(weight, other)

@@ -38,12 +38,12 @@ def call(
         return ipu.pipelining_ops.pipeline(chosen, outfeed_queue=outfeed, **options)
 
     with ipu.scopes.ipu_scope("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(program)
+        operation = ipu.ipu_compiler.compile(program)
     if execute:
         with tf.Session() as session:
             session.run([tf.global_variables_initializer(), infeed.initializer])
-            session.run(made)
-    return made
+            session.run(operation)
+    return operation
 
 
 AT_ONCE: list[tuple[dict[str, Any], Any, str]] = [
@@ -83,11 +83,11 @@ AT_ONCE: list[tuple[dict[str, Any], Any, str]] = [
 
 @pytest.mark.parametrize(("options", "error", "text"), AT_ONCE, ids=[text[:40] for _, _, text in AT_ONCE])
 def test_an_error_of_the_call(tf: Any, ipu: Any, options: dict[str, Any], error: Any, text: str) -> None:
-    given = dict(options)
-    if isinstance(given.get("pipeline_schedule"), str):
-        given["pipeline_schedule"] = ipu.pipelining_ops.PipelineSchedule[given["pipeline_schedule"]]
+    arguments = dict(options)
+    if isinstance(arguments.get("pipeline_schedule"), str):
+        arguments["pipeline_schedule"] = ipu.pipelining_ops.PipelineSchedule[arguments["pipeline_schedule"]]
     with pytest.raises(error, match=text):
-        call(tf, ipu, **given)
+        call(tf, ipu, **arguments)
 
 
 def test_a_stage_may_not_capture_a_tensor(tf: Any, ipu: Any) -> None:
@@ -116,12 +116,12 @@ def test_an_error_of_the_compiler(
     tf: Any, tensorflow: Any, ipu: Any, configure: Any, options: dict[str, Any], error: str, text: str
 ) -> None:
     configure(2)
-    given, ops = dict(options), ipu.pipelining_ops
+    arguments, ops = dict(options), ipu.pipelining_ops
     for name, kind in (("pipeline_schedule", ops.PipelineSchedule), ("recomputation_mode", ops.RecomputationMode)):
-        if name in given:
-            given[name] = kind[given[name]]
+        if name in arguments:
+            arguments[name] = kind[arguments[name]]
     with pytest.raises(getattr(tensorflow.v2.errors, error), match=text):
-        call(tf, ipu, execute=True, **given)
+        call(tf, ipu, execute=True, **arguments)
 
 
 def test_activations_need_remote_memory_to_be_offloaded(tf: Any, tensorflow: Any, ipu: Any, configure: Any) -> None:
@@ -137,19 +137,19 @@ def test_a_program_has_one_pipeline(tf: Any, tensorflow: Any, ipu: Any, configur
     configure(2)
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(np.ones(2, np.float32)).repeat())
 
-    def one() -> Any:
+    def pipeline() -> Any:
         outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
         return ipu.pipelining_ops.pipeline(
             [lambda x: x + 1.0, lambda x: x * 2.0], 4, infeed_queue=infeed, outfeed_queue=outfeed
         )
 
     with ipu.scopes.ipu_scope("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(lambda: (one(), one()))
+        operation = ipu.ipu_compiler.compile(lambda: (pipeline(), pipeline()))
     with tf.Session() as session:
         session.run(infeed.initializer)
         text = r"Only a single ipu.pipeline\(\) is allowed in a compiled program - this one has 2"
         with pytest.raises(tensorflow.v2.errors.FailedPreconditionError, match=text):
-            session.run(made)
+            session.run(operation)
 
 
 def test_a_variable_of_two_ipus_is_refused(tf: Any, tensorflow: Any, ipu: Any, configure: Any) -> None:
@@ -182,18 +182,18 @@ def test_a_count_may_be_an_input(tf: Any, tensorflow: Any, ipu: Any, configure: 
 
     holder = tf.placeholder(tf.int32, [])
     with ipu.scopes.ipu_scope("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(program, [holder])
+        operation = ipu.ipu_compiler.compile(program, [holder])
     dequeued = outfeed.dequeue()
     with tf.Session() as session:
         session.run(infeed.initializer)
-        found = []
+        outputs = []
         for count in (4, 6, 4):
-            session.run(made, {holder: count})
-            found.append(session.run(dequeued))
+            session.run(operation, {holder: count})
+            outputs.append(session.run(dequeued))
         with pytest.raises(tensorflow.v2.errors.FailedPreconditionError, match=r"^Pipeline depth is invalid\. The"):
-            session.run(made, {holder: 5})
-    assert [len(one) for one in found] == [4, 6, 4]
-    np.testing.assert_array_equal(np.concatenate(found), 2.0 * np.arange(1, 15))
+            session.run(operation, {holder: 5})
+    assert [len(output) for output in outputs] == [4, 6, 4]
+    np.testing.assert_array_equal(np.concatenate(outputs), 2.0 * np.arange(1, 15))
 
 
 def test_options_of_the_outfeed(tf: Any, ipu: Any, configure: Any) -> None:
@@ -220,11 +220,11 @@ def test_options_of_the_outfeed(tf: Any, ipu: Any, configure: Any) -> None:
                 )  # fmt: skip
 
             with ipu.scopes.ipu_scope("/device:IPU:0"):
-                made = ipu.ipu_compiler.compile(program)
+                operation = ipu.ipu_compiler.compile(program)
             dequeued = outfeed.dequeue()
             with tf.Session() as session:
                 session.run([tf.global_variables_initializer(), infeed.initializer])
-                session.run(made)
+                session.run(operation)
                 return session.run(dequeued)
 
     both = losses()
@@ -249,11 +249,11 @@ def test_stages_may_be_concurrent_sharded_or_serialised(tf: Any, ipu: Any, confi
                 return ipu.pipelining_ops.pipeline(stages, 4, infeed_queue=infeed, outfeed_queue=outfeed, **options)
 
             with ipu.scopes.ipu_scope("/device:IPU:0"):
-                made = ipu.ipu_compiler.compile(program)
+                operation = ipu.ipu_compiler.compile(program)
             dequeued = outfeed.dequeue()
             with tf.Session() as session:
                 session.run(infeed.initializer)
-                session.run(made)
+                session.run(operation)
                 return session.run(dequeued)
 
     def sharded(x: Any) -> Any:
@@ -264,11 +264,11 @@ def test_stages_may_be_concurrent_sharded_or_serialised(tf: Any, ipu: Any, confi
 
     configure(4)
     parallel = [[lambda x: x + 1.0, lambda x: x * 2.0], lambda a, b: a + b]
-    found = outputs(parallel, device_mapping=[[0, 1], 2])
-    np.testing.assert_array_equal(found, 3 * np.arange(4) + 1)
+    actual = outputs(parallel, device_mapping=[[0, 1], 2])
+    np.testing.assert_array_equal(actual, 3 * np.arange(4) + 1)
     configure(2)
-    found = outputs([sharded, lambda x: x - 1.0], device_mapping=[-1, 0])
-    np.testing.assert_array_equal(found, 2 * np.arange(4) + 1)
+    actual = outputs([sharded, lambda x: x - 1.0], device_mapping=[-1, 0])
+    np.testing.assert_array_equal(actual, 2 * np.arange(4) + 1)
     configure(1)
-    found = outputs([lambda x: x + 1.0, lambda x: x * 2.0], batch_serialization_iterations=2)
-    np.testing.assert_array_equal(found, 2 * (np.arange(8) + 1))
+    actual = outputs([lambda x: x + 1.0, lambda x: x * 2.0], batch_serialization_iterations=2)
+    np.testing.assert_array_equal(actual, 2 * (np.arange(8) + 1))

@@ -22,14 +22,14 @@ def programs(tf: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The programs that sessions run, which live as long as their graphs."""
     from ipu_emu.tensorflow.run.session_runs import SessionRuns
 
-    made, before = [], SessionRuns.add
+    created, before = [], SessionRuns.add
 
     def add(graph: Any, program: Any) -> None:
-        made.append(program)
+        created.append(program)
         before(graph, program)
 
     monkeypatch.setattr(SessionRuns, "add", add)
-    return made
+    return created
 
 
 @pytest.mark.parametrize(("optimizer", "clips"), [("momentum", True), ("adam", False), ("keras-rmsprop", False)])
@@ -41,12 +41,12 @@ def test_states_that_replicas_divide_have_the_same_bits_and_take_less_memory(
     def train(divided: bool) -> tuple[Any, int]:
         configure(4, optimizations__minimum_remote_tensor_size=0)
         options = {"offload_weight_update_variables": True, "replicated_optimizer_state_sharding": divided}
-        found = on_ipu(tf, ipu, Model(2), optimizer, replicas=2, clips=clips, **options)
+        result = on_ipu(tf, ipu, Model(2), optimizer, replicas=2, clips=clips, **options)
         sections = next(iter(programs[-1]._loaded.values()))
-        return found, sum(one.engine.streaming_nbytes_of(0) for one in sections)
+        return result, sum(section.engine.streaming_nbytes_of(0) for section in sections)
 
-    (found, most), (divided, least) = train(False), train(True)
-    assert_same(divided, found)
+    (plain, most), (divided, least) = train(False), train(True)
+    assert_same(divided, plain)
     assert least < most
 
 
@@ -58,8 +58,8 @@ def test_sums_over_replicas_are_merged_up_to_the_size_of_a_buffer(
 
     def train(size: int) -> tuple[Any, int]:
         configure(4, **{f"optimizations__{option}": size})
-        found = on_ipu(tf, ipu, Model(4, count=8), "momentum", replicas=2, device_mapping=[0, 1, 0, 1])
-        return found, sum(text.count("AllReduce add") for text in programs[-1].listings())
+        result = on_ipu(tf, ipu, Model(4, count=8), "momentum", replicas=2, device_mapping=[0, 1, 0, 1])
+        return result, sum(text.count("AllReduce add") for text in programs[-1].listings())
 
     (merged, least), (apart, most) = train(1000), train(100)
     assert_same(apart, merged)
@@ -75,7 +75,7 @@ def test_no_stage_waits_while_the_host_serves_another(tf: Any, ipu: Any, configu
 
 def test_inference_returns_outputs_in_the_order_of_the_data(tf: Any, ipu: Any, configure: Any) -> None:
     configure(2)
-    dataset = tf.data.Dataset.range(8).map(lambda one: tf.cast([one], tf.float32)).repeat()
+    dataset = tf.data.Dataset.range(8).map(lambda value: tf.cast([value], tf.float32)).repeat()
     infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset, "in"), ipu.ipu_outfeed_queue.IPUOutfeedQueue("out")
 
     def program() -> Any:
@@ -85,8 +85,8 @@ def test_inference_returns_outputs_in_the_order_of_the_data(tf: Any, ipu: Any, c
         )  # fmt: skip
 
     with tf.device("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(program)
+        operation = ipu.ipu_compiler.compile(program)
     with tf.Session() as session:
         session.run(infeed.initializer)
-        session.run(made)
+        session.run(operation)
         np.testing.assert_array_equal(session.run(outfeed.dequeue()), 10.0 * np.arange(1, 9)[:, None])

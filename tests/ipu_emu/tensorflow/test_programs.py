@@ -64,8 +64,8 @@ def test_a_listing_runs_in_several_instances(tensorflow: Any, tmp_path: Path) ->
 def results(folder: Path, instances: int) -> dict[str, Any]:
     """The losses of all replicas, and the weights of each instance, of a training job."""
     files = [np.load(folder / f"{number}.npz") for number in range(instances)]
-    losses = np.concatenate([one["losses"] for one in files], axis=1)
-    return {"losses": losses, **{f"{key}{n}": one[key] for n, one in enumerate(files) for key in ("w", "weights")}}
+    losses = np.concatenate([file["losses"] for file in files], axis=1)
+    return {"losses": losses, **{f"{key}{n}": file[key] for n, file in enumerate(files) for key in ("w", "weights")}}
 
 
 def assert_equal_jobs(layouts: list[int], folder: Path) -> None:
@@ -86,11 +86,11 @@ def assert_equal_jobs(layouts: list[int], folder: Path) -> None:
         assert_equal_results(results(folder / str(instances), instances), expected)
 
 
-def assert_equal_results(found: dict[str, Any], expected: dict[str, Any]) -> None:
+def assert_equal_results(actual: dict[str, Any], expected: dict[str, Any]) -> None:
     """The losses of all replicas, and the weights of each instance, are those of the only instance of another job."""
     assert len(np.unique(expected["losses"])) > 40
-    np.testing.assert_array_equal(found["losses"], expected["losses"])
-    for key, value in found.items():
+    np.testing.assert_array_equal(actual["losses"], expected["losses"])
+    for key, value in actual.items():
         if key != "losses":
             np.testing.assert_array_equal(value, expected[f"{key.rstrip('0123456789')}0"])
 
@@ -157,12 +157,12 @@ def test_a_strategy_trains_the_weights_of_the_first_instance(tensorflow: Any, tm
     for name in ("before", "w", "more"):
         np.testing.assert_array_equal(first[name], second[name])
     np.testing.assert_array_equal(first["more"], np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32))
-    for one in (first, second):
-        assert [one[f"named{number}"] for number in range(6)] == [0, 1, 2, 3, 4, 5]
-        assert str(one["mistake"]).startswith(
+    for file in (first, second):
+        assert [file[f"named{number}"] for number in range(6)] == [0, 1, 2, 3, 4, 5]
+        assert str(file["mistake"]).startswith(
             "Instances wait in different host collectives: instance 0 in loss of 0; instance 1 in loss of 1; give"
         )
-        assert one["ranks"] == one["after"] == 1  # a failed collective does not affect later ones
+        assert file["ranks"] == file["after"] == 1  # a failed collective does not affect later ones
     data, w = np.random.default_rng(0).normal(size=(6, 4, 4, 3)).astype(np.float32), first["before"]
     for number, batch in enumerate(data):
         errors = batch @ w - 1

@@ -21,7 +21,7 @@ def test_a_report_has_the_steps_and_the_program(tf: Any, run: Any, tmp_path: Pat
     (use,) = analyse(read_run(tmp_path)).uses
     assert use.steps == 1
     assert {"compute", "compilation", "initialisation"} <= use.categories.keys()
-    (profile,) = read_profiles(tmp_path).whole
+    (profile,) = read_profiles(tmp_path).programs
     assert profile["instructions"]
 
 
@@ -33,6 +33,6 @@ def test_the_profile_is_next_to_a_cached_program(tf: Any, run: Any, tmp_path: Pa
     finally:
         trace.stop()
     (executable,) = (tmp_path / "cache").glob("*.ipuexe")
-    found = read_run(tmp_path / "run")
-    assert list(found.profiles) == [f"{executable}{PROFILE_SUFFIX}"]
-    assert len(read_profiles(found.folder, found.profiles).whole) == 1
+    traced = read_run(tmp_path / "run")
+    assert list(traced.profiles) == [f"{executable}{PROFILE_SUFFIX}"]
+    assert len(read_profiles(traced.folder, traced.profiles).programs) == 1

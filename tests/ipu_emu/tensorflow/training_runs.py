@@ -50,9 +50,9 @@ class Model:
 
         def weights(name: str, rows: int, columns: int) -> Any:
             values = np.random.default_rng(len(name) + ord(name[-1])).normal(0, 0.5, (rows, columns))
-            given = values.astype(self.dtype).astype(computed or self.dtype)
+            initial = values.astype(self.dtype).astype(computed or self.dtype)
             with tf.variable_scope(name, use_resource=True, reuse=tf.AUTO_REUSE):
-                return tf.get_variable("w", initializer=given, use_resource=True)
+                return tf.get_variable("w", initializer=initial, use_resource=True)
 
         def hidden(number: int) -> Any:
             return lambda x, y: (tf.tanh(tf.matmul(x, weights(f"stage{number}", 6, 6))), y)
@@ -80,22 +80,22 @@ def on_cpu(tf: Any, model: Model, optimizer: str, reduction: str, computed: Any 
             values = function(*values)
         variables = tf.trainable_variables()
         gradients = tf.gradients(values, variables)
-        holders = [tf.placeholder(dtype, one.shape) for one in variables]
+        holders = [tf.placeholder(dtype, variable.shape) for variable in variables]
         apply = _eager if optimizer == "keras-adamw" else _in_graph
         update = apply(tf, optimizers(tf, model.dtype)[optimizer], holders, variables)
         losses = []
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
             for batch in range(REPEAT):
-                total = [np.zeros(one.shape, dtype) for one in variables]
+                total = [np.zeros(variable.shape, dtype) for variable in variables]
                 for number in range(model.count):
                     place = batch * model.count + number
-                    loss, found = session.run((values, gradients), {x: xs[place], y: ys[place]})
+                    loss, batch_gradients = session.run((values, gradients), {x: xs[place], y: ys[place]})
                     losses.append(loss)
-                    both = zip(total, found, strict=True)
+                    both = zip(total, batch_gradients, strict=True)
                     total = [_combined(reduction, old, new, number, model.count) for old, new in both]
                 update(session, total)
-            return np.array(losses), {one.op.name: session.run(one) for one in variables}
+            return np.array(losses), {variable.op.name: session.run(variable) for variable in variables}
 
 
 def _in_graph(tf: Any, make: Any, holders: list[Any], variables: list[Any]) -> Any:
@@ -112,12 +112,12 @@ def _eager(tf: Any, make: Any, holders: list[Any], variables: list[Any]) -> Any:
     opts: list[Any] = []
 
     def update(session: Any, total: list[Any]) -> None:
-        values = [session.run(one) for one in variables]
+        values = [session.run(source) for source in variables]
         with context.eager_mode():
             opts[:] = opts or [make()]
             own[:] = own or [tf.Variable(value) for value in values]
-            opts[0].apply_gradients([(tf.constant(g), one) for g, one in zip(total, own, strict=True)])
-            new = [one.numpy() for one in own]
+            opts[0].apply_gradients([(tf.constant(g), target) for g, target in zip(total, own, strict=True)])
+            new = [target.numpy() for target in own]
         for variable, value in zip(variables, new, strict=True):
             variable.load(value, session)
 
@@ -149,15 +149,15 @@ def on_ipu(
     """
     with tf.Graph().as_default():
         data = model.data()
-        given = tuple(np.repeat(one, replicas, axis=0) for one in data) if alike else data
-        dataset = tf.data.Dataset.from_tensor_slices(given).repeat()
+        elements = tuple(np.repeat(array, replicas, axis=0) for array in data) if alike else data
+        dataset = tf.data.Dataset.from_tensor_slices(elements).repeat()
         infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
         def optimizer_function(loss: Any) -> Any:
-            made = optimizers(tf, model.dtype)[optimizer]()
-            made = _clipping(tf, made) if clips else made
-            made = ipu.optimizers.CrossReplicaOptimizer(made) if replicas > 1 else made
-            return ipu.pipelining_ops.OptimizerFunctionOutput(made, loss)
+            wrapped = optimizers(tf, model.dtype)[optimizer]()
+            wrapped = _clipping(tf, wrapped) if clips else wrapped
+            wrapped = ipu.optimizers.CrossReplicaOptimizer(wrapped) if replicas > 1 else wrapped
+            return ipu.pipelining_ops.OptimizerFunctionOutput(wrapped, loss)
 
         def program() -> Any:
             return ipu.pipelining_ops.pipeline(
@@ -171,15 +171,15 @@ def on_ipu(
             )
 
         with ipu.scopes.ipu_scope("/device:IPU:0"):
-            made = ipu.ipu_compiler.compile(program, [])
+            operation = ipu.ipu_compiler.compile(program, [])
         dequeued = outfeed.dequeue()
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
             session.run(infeed.initializer)
-            session.run(made)
+            session.run(operation)
             losses = session.run(dequeued)
             session.run(infeed.deleter)
-            return losses[0], {one.op.name: session.run(one) for one in tf.trainable_variables()}
+            return losses[0], {variable.op.name: session.run(variable) for variable in tf.trainable_variables()}
 
 
 def in_a_loop(tf: Any, ipu: Any, model: Model, optimizer: str, reduction: str) -> Result:
@@ -194,21 +194,21 @@ def in_a_loop(tf: Any, ipu: Any, model: Model, optimizer: str, reduction: str) -
             for number, function in enumerate(model.functions(tf)):
                 with ipu.scopes.ipu_shard(number):
                     values = function(*values)
-            made = optimizers(tf, model.dtype)[optimizer]()
-            update = accumulating(made, model.count, reduction_method=reduction).minimize(values)
+            inner = optimizers(tf, model.dtype)[optimizer]()
+            update = accumulating(inner, model.count, reduction_method=reduction).minimize(values)
             return outfeed.enqueue(values), update
 
         with ipu.scopes.ipu_scope("/device:IPU:0"):
-            made = ipu.ipu_compiler.compile(
+            operation = ipu.ipu_compiler.compile(
                 lambda: ipu.loops.repeat(REPEAT * model.count, body, infeed_queue=infeed), []
             )
         dequeued, stop = outfeed.dequeue(), infeed.deleter
         with tf.Session() as session:
             session.run([tf.global_variables_initializer(), infeed.initializer])
-            session.run(made)
+            session.run(operation)
             losses = session.run(dequeued)
             session.run(stop)
-            return losses, {one.op.name: session.run(one) for one in tf.trainable_variables()}
+            return losses, {variable.op.name: session.run(variable) for variable in tf.trainable_variables()}
 
 
 def _clipping(tf: Any, optimizer: Any) -> Any:
@@ -224,19 +224,19 @@ def _clipping(tf: Any, optimizer: Any) -> Any:
     return optimizer
 
 
-def assert_close(found: Result, expected: Result, tolerance: float) -> None:
+def assert_close(actual: Result, expected: Result, tolerance: float) -> None:
     """Compare each loss relative to its size, each variable relative to its largest element."""
-    np.testing.assert_allclose(found[0], expected[0], rtol=tolerance, atol=0)
-    assert found[1].keys() == expected[1].keys()
+    np.testing.assert_allclose(actual[0], expected[0], rtol=tolerance, atol=0)
+    assert actual[1].keys() == expected[1].keys()
     for name, value in expected[1].items():
         assert np.isfinite(value).all(), name
         size = float(np.abs(value).max())
-        np.testing.assert_allclose(found[1][name], value, rtol=0, atol=tolerance * size, err_msg=name)
+        np.testing.assert_allclose(actual[1][name], value, rtol=0, atol=tolerance * size, err_msg=name)
 
 
-def assert_same(found: Result, expected: Result) -> None:
+def assert_same(actual: Result, expected: Result) -> None:
     """Bit for bit."""
-    np.testing.assert_array_equal(found[0], expected[0])
-    assert found[1].keys() == expected[1].keys()
+    np.testing.assert_array_equal(actual[0], expected[0])
+    assert actual[1].keys() == expected[1].keys()
     for name, value in expected[1].items():
-        np.testing.assert_array_equal(found[1][name], value, err_msg=name)
+        np.testing.assert_array_equal(actual[1][name], value, err_msg=name)

@@ -36,21 +36,21 @@ def trained(data=(X, Y), loss=F.cross_entropy, **more):
     return module.state_dict()
 
 
-def same(one, other):
-    return all(torch.equal(value, other[id]) for id, value in one.items())
+def same(weights, other):
+    return all(torch.equal(value, other[id]) for id, value in weights.items())
 
 
 def test_weights_equal_those_of_an_eager_loop_with_clipping_and_a_scheduler():
     module = network()
     other = copy.deepcopy(module)
-    found = []
+    weights = []
     optimiser = torch.optim.AdamW(module.parameters(), 0.01)
     schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1, 0.5)
     means = []
     ipu_emu.torch.train(
         module, nn.CrossEntropyLoss(), optimiser, (X, Y), epochs=3, batch_size=16, shuffle=False, clip=0.5,
         scheduler=schedule, progress=False, replicas=2, accumulation=2,
-        after_epoch=lambda epoch, mean: (means.append(mean), found.append(module[0].weight.detach().clone())),
+        after_epoch=lambda epoch, mean: (means.append(mean), weights.append(module[0].weight.detach().clone()))
     )  # fmt: skip
     optimiser = torch.optim.AdamW(other.parameters(), 0.01)
     schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1, 0.5)
@@ -64,7 +64,7 @@ def test_weights_equal_those_of_an_eager_loop_with_clipping_and_a_scheduler():
             optimiser.step()
         schedule.step()
         assert means[epoch] == pytest.approx(float(sum(losses).detach()) / 3, abs=1e-5)
-        torch.testing.assert_close(found[epoch], other[0].weight.detach(), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(weights[epoch], other[0].weight.detach(), rtol=1e-5, atol=1e-5)
     for mine, theirs in zip(module.parameters(), other.parameters(), strict=True):
         assert type(mine) is nn.Parameter
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
@@ -93,19 +93,19 @@ class _Tied(nn.Module):
 
 
 def test_a_tied_weight_is_kept_on_its_first_ipu():
-    found = []
+    states = []
     for ipus in (1, 2, 3):
         module = _Tied()
         adam = torch.optim.Adam(module.parameters(), 0.01)
         ids = torch.randint(0, 9, (32,), generator=torch.Generator().manual_seed(5))
         ipu_emu.torch.train(module, None, adam, ids, batch_size=16, accumulation=8, ipus=ipus, progress=False)
-        found.append(module.state_dict())
-    assert same(found[0], found[1])
-    assert same(found[0], found[2])
+        states.append(module.state_dict())
+    assert same(states[0], states[1])
+    assert same(states[0], states[2])
 
 
 def test_statistics_of_norms_are_the_same_on_several_ipus():
-    found = []
+    states = []
     for ipus in (1, 3):
         torch.manual_seed(4)
         module = nn.Sequential(
@@ -115,8 +115,8 @@ def test_statistics_of_norms_are_the_same_on_several_ipus():
         ipu_emu.torch.train(
             module, F.cross_entropy, sgd, (X, Y), batch_size=40, accumulation=5, ipus=ipus, progress=False
         )
-        found.append(module.state_dict())
-    assert same(*found)
+        states.append(module.state_dict())
+    assert same(*states)
 
 
 def test_every_kind_of_data_gives_the_same_batches():
@@ -158,7 +158,7 @@ def test_parameters_that_the_optimiser_does_not_have_are_not_trained():
     ipu_emu.torch.train(module, F.cross_entropy, torch.optim.SGD(module[4].parameters(), 0.1), (X, Y), progress=False)
     after = module.state_dict()
     assert [id for id in before if not torch.equal(before[id], after[id])] == ["4.weight", "4.bias"]
-    assert all(one.requires_grad for one in module.parameters())
+    assert all(parameter.requires_grad for parameter in module.parameters())
 
 
 @pytest.mark.parametrize("every", [None, 2])
@@ -182,8 +182,8 @@ def test_each_sample_is_used_once_an_epoch_however_replicas_are_spread():
         for instance in range(instances):
             local = 4 // instances
             spread = Spread(24, 2, 4, instance * local, local)
-            made = batches_of(samples, 24, shuffle=True, seed=3)
-            seen.append(torch.stack([batch[0].reshape(2, local, 3) for batch in made.epoch(spread, 0, 0)]))
+            batches = batches_of(samples, 24, shuffle=True, seed=3)
+            seen.append(torch.stack([batch[0].reshape(2, local, 3) for batch in batches.epoch(spread, 0, 0)]))
         order = torch.cat(seen, 2)  # [batch, accumulation, replica, sample]
         assert sorted(order.flatten().tolist()) == list(range(48))
         if instances == 1:
@@ -241,7 +241,7 @@ def test_no_optimiser_and_no_module_are_named():
 
 def test_an_iterator_and_a_module_in_evaluation_mode_are_refused():
     with pytest.raises(TypeError, match="data is a generator; give tensors"):
-        trained(data=(one for one in [(X, Y)]))
+        trained(data=(batch for batch in [(X, Y)]))
     with pytest.raises(ValueError, match=r"call module.train\(\)"):
         ipu_emu.torch.train(network().eval(), None, None, X)
 
@@ -256,17 +256,17 @@ def test_progress_has_a_line_for_each_epoch(capsys):
 
 
 def test_all_spreads_of_replicas_give_the_same_module_on_all_instances():
-    found = []
+    digests = []
     for instances in (1, 2, 4):
         command = [sys.executable, "-m", "poprun_py", "-v", "--num-instances", str(instances), "--num-replicas", "4"]
         command += [*warm_python(*PYTORCH_FACES), str(PROGRAMS / "ipu_emu/torch_train.py")]
-        made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-        assert made.returncode == 0, made.stdout + made.stderr
-        found += [line.split("trained ")[1] for line in made.stdout.splitlines() if "trained " in line]
-        (said,) = [line for line in made.stderr.splitlines() if "weights " in line]
-        assert said == f"[1,0]<stderr>:weights {found[-1]}"
-    assert len(found) == 7
-    assert len(set(found)) == 1
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        digests += [line.split("trained ")[1] for line in done.stdout.splitlines() if "trained " in line]
+        (said,) = [line for line in done.stderr.splitlines() if "weights " in line]
+        assert said == f"[1,0]<stderr>:weights {digests[-1]}"
+    assert len(digests) == 7
+    assert len(set(digests)) == 1
 
 
 def test_progress_gives_no_rate_before_a_step_was_timed(capsys):

@@ -36,21 +36,21 @@ def rates(folder: Path, facts: list[Any], hosts: str, *names: str, **about: Any)
         recorder.define({MEMORY_RATE: 8.0})
         if fact:
             recorder.define({NETWORK: fact})
-        for place, name in enumerate(names):
+        for index, name in enumerate(names):
             what = {"communicator": 0, "bytes": SIZE, "replicas": 1, **about}
             number = recorder.name(name, Category.COLLECTIVES, **what)
-            begin = 100_000_000 * (place + 1)
-            recorder.record(key_of(Kind.SPAN, number), begin, begin + MOVING * (place + 1), place)
+            begin = 100_000_000 * (index + 1)
+            recorder.record(key_of(Kind.SPAN, number), begin, begin + MOVING * (index + 1), index)
         recorder.close()
     run = read_run(folder)
     calls = collective_calls(run)
-    return {one.name: each for one, each in zip(calls, bandwidths(run, calls), strict=True)}
+    return {call.name: bandwidth for call, bandwidth in zip(calls, bandwidths(run, calls), strict=True)}
 
 
 def test_within_a_host_the_limit_is_the_rate_of_its_memory(tmp_path: Path) -> None:
-    (found,) = rates(tmp_path, [ETHERNET] * 2, "aa", "all_reduce").values()
-    assert found == Bandwidth(0.002, 4.0, 4.0, Limit.MEMORY, 8.0)
-    assert found.share == 0.5
+    (bandwidth,) = rates(tmp_path, [ETHERNET] * 2, "aa", "all_reduce").values()
+    assert bandwidth == Bandwidth(0.002, 4.0, 4.0, Limit.MEMORY, 8.0)
+    assert bandwidth.share == 0.5
 
 
 #: Bytes over the link of a host in one direction, by those of one input: of two hosts with two instances each.
@@ -59,28 +59,30 @@ CROSSING = {"all_reduce": 1, "reduce_scatter": 0.5, "all_gather": 2, "all_to_all
 
 def test_between_hosts_the_limit_is_the_slowest_interface_and_bytes_that_must_cross_it_count(tmp_path: Path) -> None:
     slow = {"interface": "eno2", "gigabytes_per_second": 1.25}
-    found = rates(tmp_path, [ETHERNET, ETHERNET, slow, slow], "aabb", *CROSSING, "barrier")
-    for place, (name, crossing) in enumerate(CROSSING.items()):
-        one = found[name]
-        assert (one.limit, one.most, one.interface) == (Limit.NETWORK, 1.25, "eno2")
-        assert one.rate == pytest.approx(4.0 / (place + 1))
-        assert one.bounded_rate == pytest.approx(crossing * 4.0 / (place + 1)), name
-        assert one.share == pytest.approx(crossing * 3.2 / (place + 1))
-    assert found["barrier"].limit is Limit.UNKNOWN
+    by_name = rates(tmp_path, [ETHERNET, ETHERNET, slow, slow], "aabb", *CROSSING, "barrier")
+    for index, (name, crossing) in enumerate(CROSSING.items()):
+        bandwidth = by_name[name]
+        assert (bandwidth.limit, bandwidth.most, bandwidth.interface) == (Limit.NETWORK, 1.25, "eno2")
+        assert bandwidth.rate == pytest.approx(4.0 / (index + 1))
+        assert bandwidth.bounded_rate == pytest.approx(crossing * 4.0 / (index + 1)), name
+        assert bandwidth.share == pytest.approx(crossing * 3.2 / (index + 1))
+    assert by_name["barrier"].limit is Limit.UNKNOWN
 
 
 @pytest.mark.parametrize("facts", [[UNKNOWN] * 2, [None] * 2, [ETHERNET, UNKNOWN], [ETHERNET, None]])
 def test_an_unknown_interface_is_replaced_by_the_best_rate_of_the_run(facts: list[Any], tmp_path: Path) -> None:
-    found = rates(tmp_path, facts, "ab", "all_reduce", "broadcast")
-    assert {each.limit.value for each in found.values()} == {"best rate between hosts in this run"}
-    assert {name: each.share for name, each in found.items()} == pytest.approx({"all_reduce": 1, "broadcast": 0.5})
-    assert {each.interface for each in found.values()} == {""}
+    by_name = rates(tmp_path, facts, "ab", "all_reduce", "broadcast")
+    assert {bandwidth.limit.value for bandwidth in by_name.values()} == {"best rate between hosts in this run"}
+    assert {name: bandwidth.share for name, bandwidth in by_name.items()} == pytest.approx(
+        {"all_reduce": 1, "broadcast": 0.5}
+    )
+    assert {bandwidth.interface for bandwidth in by_name.values()} == {""}
 
 
 def test_the_report_names_what_a_rate_is_compared_with(tmp_path: Path) -> None:
     rates(tmp_path, [ETHERNET] * 2, "ab", "all_reduce", "barrier")
     data = report_data(analyse(read_run(tmp_path)))
-    first, second = sorted(data["collectives"], key=lambda one: str(one["name"]))
+    first, second = sorted(data["collectives"], key=lambda row: str(row["name"]))
     assert (first["limit"], first["limit_interface"], first["share_of_limit"]) == ("network interface", "eth0", 0.32)
     assert (second["limit"], second["share_of_limit"]) == ("unknown", None)
     console = Console(width=80, record=True, markup=False, file=io.StringIO())
@@ -93,8 +95,8 @@ def test_the_report_names_what_a_rate_is_compared_with(tmp_path: Path) -> None:
 def test_groups_within_hosts_have_the_limit_of_the_memory_and_those_across_share_the_link(tmp_path: Path) -> None:
     for folder, stride, limit, crossing in (("in", 1, Limit.MEMORY, 1), ("across", 2, Limit.NETWORK, 2)):
         about = {"group_size": 2, "group_stride": stride, "group": folder}
-        (found,) = rates(tmp_path / folder, [ETHERNET] * 4, "aabb", "all_reduce", **about).values()
-        assert (found.limit, found.bounded_rate) == (limit, pytest.approx(4.0 * crossing))
+        (bandwidth,) = rates(tmp_path / folder, [ETHERNET] * 4, "aabb", "all_reduce", **about).values()
+        assert (bandwidth.limit, bandwidth.bounded_rate) == (limit, pytest.approx(4.0 * crossing))
 
 
 @pytest.mark.parametrize("fact", [5, [], {"interface": 3}, {"interface": "x", "gigabytes_per_second": -1.0}])
@@ -132,8 +134,8 @@ def interfaces(folder: Path, **known: str | None) -> Path:
 def test_the_interface_is_the_one_that_is_named_or_the_only_one(
     environment: dict[str, str], known: dict[str, str | None], interface: str, rate: float | None, tmp_path: Path
 ) -> None:
-    found = network(environment, interfaces=interfaces(tmp_path / "net", **known), infiniband=tmp_path / "infiniband")
-    assert found == {"interface": interface, "gigabytes_per_second": rate}
+    fact = network(environment, interfaces=interfaces(tmp_path / "net", **known), infiniband=tmp_path / "infiniband")
+    assert fact == {"interface": interface, "gigabytes_per_second": rate}
 
 
 def test_with_infiniband_the_interface_of_messages_is_unknown(tmp_path: Path) -> None:

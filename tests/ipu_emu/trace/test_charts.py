@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ipu_emu.cli.output.run_report.charts import library, page_charts
-from ipu_emu.cli.output.run_report.charts.page_charts import all_charts
-from ipu_emu.cli.output.run_report.report_page import report_html
+from ipu_emu.cli.output.run_report import report_page
+from ipu_emu.cli.output.run_report.charts import library
+from ipu_emu.cli.output.run_report.report_page import all_charts, report_html
 from ipu_emu.trace import read_run
 from ipu_emu.trace.findings import analyse
 from ipu_emu.trace.report_data import report_data
@@ -52,7 +52,9 @@ def data() -> dict[str, Any]:
         [0, 3.0, 1.0, "update <i>", "weight update"],
     ]
     return {
-        "instances": [{"label": label, **dict.fromkeys(keys, one)} for label, one in zip(labels, times, strict=True)],
+        "instances": [
+            {"label": label, **dict.fromkeys(keys, uses)} for label, uses in zip(labels, times, strict=True)
+        ],
         "stragglers": [
             {"label": label, "working_seconds": 1.0 + at, "waiting_seconds": 0.5, "late_seconds": 0.25 * at}
             for at, label in enumerate(labels)
@@ -68,7 +70,7 @@ def data() -> dict[str, Any]:
         "programs": [
             {
                 "bytes_per_ipu": 4 * MIB,
-                "memory": [{**one, "live_bytes": [10, 30, 20]} for one in memory],
+                "memory": [{**entry, "live_bytes": [10, 30, 20]} for entry in memory],
                 "pipeline": {"seconds": 4.0, "efficiency": 0.5, "spans": spans},
             }
         ],
@@ -86,15 +88,15 @@ def traces(chart: dict[str, Any]) -> dict[str, Any]:
 
 def test_time_by_category_and_instance(charts: dict[str, Any]) -> None:
     for key in ("seconds_by_category", "stepping_seconds_by_category"):
-        found = traces(charts[key])
-        assert {name: trace["x"] for name, trace in found.items()} == {"compute": [3.0, 2.0], "launch": [1.0, 2.0]}
-        assert [*found] == ["compute", "launch"]  # those with the most time first
-        assert found["launch"]["y"] == ["instance 0", "instance &lt;b&gt;1&lt;/b&gt;"]
+        drawn = traces(charts[key])
+        assert {name: trace["x"] for name, trace in drawn.items()} == {"compute": [3.0, 2.0], "launch": [1.0, 2.0]}
+        assert [*drawn] == ["compute", "launch"]  # those with the most time first
+        assert drawn["launch"]["y"] == ["instance 0", "instance &lt;b&gt;1&lt;/b&gt;"]
 
 
 def test_stragglers(charts: dict[str, Any]) -> None:
-    found = {name: trace["x"] for name, trace in traces(charts["stragglers"]).items()}
-    assert found == {
+    drawn = {name: trace["x"] for name, trace in traces(charts["stragglers"]).items()}
+    assert drawn == {
         "works outside collectives": [1.0, 2.0],
         "waits for others": [0.5, 0.5],
         "late by": [0.0, 0.25],
@@ -102,20 +104,20 @@ def test_stragglers(charts: dict[str, Any]) -> None:
 
 
 def test_bandwidth_by_size_with_its_limit(charts: dict[str, Any]) -> None:
-    found = traces(charts["bandwidth"])
-    assert (found["all_reduce add direct"]["x"], found["all_reduce add direct"]["y"]) == ([64, 4096], [0.5, 2.0])
-    assert found["broadcast"]["y"] == [1.0]
-    assert found["reduce add direct"]["y"] == [0.5]  # of the bytes that the network limits
-    assert found["all_reduce add direct"]["text"][0] == "64 B, 3 calls, 6.2% of the limit"
-    assert {name: trace["y"] for name, trace in found.items() if name.startswith("limit")} == {
+    drawn = traces(charts["bandwidth"])
+    assert (drawn["all_reduce add direct"]["x"], drawn["all_reduce add direct"]["y"]) == ([64, 4096], [0.5, 2.0])
+    assert drawn["broadcast"]["y"] == [1.0]
+    assert drawn["reduce add direct"]["y"] == [0.5]  # of the bytes that the network limits
+    assert drawn["all_reduce add direct"]["text"][0] == "64 B, 3 calls, 6.2% of the limit"
+    assert {name: trace["y"] for name, trace in drawn.items() if name.startswith("limit")} == {
         "limit: memory of the host": [8.0, 8.0],
         "limit: network interface eth0": [1.25, 1.25],
     }
 
 
 def test_memory_by_use_and_what_is_live(charts: dict[str, Any]) -> None:
-    found = {name: trace["x"] for name, trace in traces(charts["memory-0"]).items()}
-    assert found == {"weights": [2 * MIB] * 2, "code": [MIB] * 2}
+    drawn = {name: trace["x"] for name, trace in traces(charts["memory-0"]).items()}
+    assert drawn == {"weights": [2 * MIB] * 2, "code": [MIB] * 2}
     assert charts["memory-0"]["layout"]["shapes"][0]["x0"] == 4 * MIB
     assert charts["memory-0"]["layout"]["xaxis"]["ticktext"][:3] == ["0 B", "512 KiB", "1.00 MiB"]
     for ipu in (0, 1):
@@ -124,8 +126,8 @@ def test_memory_by_use_and_what_is_live(charts: dict[str, Any]) -> None:
 
 
 def test_the_schedule_has_the_tasks_and_their_bubbles(charts: dict[str, Any]) -> None:
-    found = traces(charts["schedule-0"])
-    forward, bubble = found["forward"], found["bubble"]
+    drawn = traces(charts["schedule-0"])
+    forward, bubble = drawn["forward"], drawn["bubble"]
     assert [forward[key] for key in ("y", "base", "x", "text")] == [
         ["IPU 0", "IPU 1"],
         [0.0, 1.0],
@@ -134,7 +136,7 @@ def test_the_schedule_has_the_tasks_and_their_bubbles(charts: dict[str, Any]) ->
     ]
     gaps = sorted(zip(bubble["y"], bubble["base"], bubble["x"], strict=True))
     assert gaps == [("IPU 0", 1.0, 2.0), ("IPU 1", 0.0, 1.0), ("IPU 1", 3.0, 1.0)]
-    assert found["weight update"]["hovertext"] == ["update &lt;i&gt;: 1,000.0 ms"]
+    assert drawn["weight update"]["hovertext"] == ["update &lt;i&gt;: 1,000.0 ms"]
 
 
 def test_how_much_each_ipu_worked(charts: dict[str, Any]) -> None:
@@ -147,8 +149,8 @@ def test_how_much_each_ipu_worked(charts: dict[str, Any]) -> None:
 def test_plotly_has_every_property(charts: dict[str, Any]) -> None:
     graph_objects = pytest.importorskip("plotly.graph_objects", reason="needs the extra report (plotly)")
     for chart in charts.values():
-        made = graph_objects.Figure(json.loads(json.dumps(chart)))  # it refuses unknown properties and values
-        assert len(made.data) == len(chart["data"])
+        figure = graph_objects.Figure(json.loads(json.dumps(chart)))  # it refuses unknown properties and values
+        assert len(figure.data) == len(chart["data"])
 
 
 def test_where_nothing_was_recorded_there_is_no_chart() -> None:
@@ -157,12 +159,12 @@ def test_where_nothing_was_recorded_there_is_no_chart() -> None:
 
 
 def test_without_plotly_the_page_says_how_to_get_charts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_charts, "library_script", lambda: None)
+    monkeypatch.setattr(report_page, "library_script", lambda: None)
     recorder = Recorder(str(tmp_path), limit=64 << 20, about={"pid": 1, "host": "h", "boot": "b"})
     recorder.record(key_of(Kind.SPAN, recorder.name("step", Category.COMPUTE)), 1_000, 2_000)
     recorder.close()
-    found = analyse(read_run(tmp_path))
-    page = report_html(found, report_data(found))
+    analysis = analyse(read_run(tmp_path))
+    page = report_html(analysis, report_data(analysis))
     assert library.MISSING.encode() in page
     assert "pip install 'poprun-py[report]'" in library.MISSING
     assert len(page) < 100_000

@@ -98,6 +98,6 @@ def test_runs_without_steps() -> None:
 
 
 def test_as_data() -> None:
-    found = Comparison({"a": 1.0}, {"b": 2.0}, (1, 1), ["a note"]).data()
-    assert found["step_seconds_by_category"] == {"a": [1.0, 0.0], "b": [0.0, 2.0]}
-    assert (found["step_seconds"], found["serial_fraction"], found["notes"]) == ([1.0, 2.0], None, ["a note"])
+    facts = Comparison({"a": 1.0}, {"b": 2.0}, (1, 1), ["a note"]).data()
+    assert facts["step_seconds_by_category"] == {"a": [1.0, 0.0], "b": [0.0, 2.0]}
+    assert (facts["step_seconds"], facts["serial_fraction"], facts["notes"]) == ([1.0, 2.0], None, ["a note"])

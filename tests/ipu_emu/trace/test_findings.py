@@ -46,12 +46,12 @@ def faulty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_the_cause_is_named_first(faulty: tuple[Cause, RunAnalysis]) -> None:
-    cause, found = faulty
-    assert found.findings[0].cause is cause, found.findings
+    cause, analysis = faulty
+    assert analysis.findings[0].cause is cause, analysis.findings
     if cause is Cause.STRAGGLER:
-        assert "wait in collectives for instance 1" in found.findings[0].text
+        assert "wait in collectives for instance 1" in analysis.findings[0].text
     if cause is Cause.PIPELINE:
-        assert found.findings[0].text.startswith("IPU 0")
+        assert analysis.findings[0].text.startswith("IPU 0")
 
 
 def test_categories_add_up_to_the_wall_time(faulty: tuple[Cause, RunAnalysis]) -> None:
@@ -64,19 +64,23 @@ def test_categories_add_up_to_the_wall_time(faulty: tuple[Cause, RunAnalysis]) -
 
 def test_the_bytes_of_collectives_are_those_that_were_reduced(faulty: tuple[Cause, RunAnalysis]) -> None:
     """Three weights of 256 x 256 floats in each of 20 steps, and once before the first."""
-    cause, found = faulty
+    cause, analysis = faulty
     if cause is Cause.PIPELINE:
-        assert not found.collectives
+        assert not analysis.collectives
         return
-    gradients = [one for one in found.collectives if one.nbytes == 3 * 256 * 256 * 4]
-    assert sum(len(one.begins) for one in gradients) == 21
-    assert sum(len(one.begins) for one in found.collectives) == 21 + (6000 if cause is Cause.SMALL_MESSAGES else 0)
+    gradients = [call for call in analysis.collectives if call.nbytes == 3 * 256 * 256 * 4]
+    assert sum(len(call.begins) for call in gradients) == 21
+    assert sum(len(call.begins) for call in analysis.collectives) == 21 + (
+        6000 if cause is Cause.SMALL_MESSAGES else 0
+    )
 
 
 def test_a_run_without_faults_has_none(tmp_path: Path) -> None:
-    found = run(tmp_path / "run", "fine", 1)  # one instance, because one of two may be a straggler on a busy machine
-    assert not found.findings
-    assert "compute" in found.summary
+    analysis = run(
+        tmp_path / "run", "fine", 1
+    )  # one instance, because one of two may be a straggler on a busy machine
+    assert not analysis.findings
+    assert "compute" in analysis.summary
 
 
 def test_the_command_prints_and_compares(tmp_path: Path) -> None:

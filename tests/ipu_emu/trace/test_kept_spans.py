@@ -28,21 +28,21 @@ def folder(tmp_path):
 
 def recorded(recorder):
     """Thread, name, start and end of all records."""
-    found = read_process(recorder.path)
+    process = read_process(recorder.path)
     return [
-        (int(each["thread"]), found.names[int(each["name"])].name, int(each["begin"]), int(each["end"]))
-        for each in found.records
+        (int(record["thread"]), process.names[int(record["name"])].name, int(record["begin"]), int(record["end"]))
+        for record in process.records
     ]
 
 
 def depths(records):
     """The number of spans around each one, which must contain it completely."""
-    found = []
+    counts = []
     for _, _, begin, end in records:
         around = [(first, last) for _, _, first, last in records if first < begin < last]
         assert all(end < last for _, last in around)
-        found.append(len(around))
-    return found
+        counts.append(len(around))
+    return counts
 
 
 def test_a_mark_inside_one_of_the_same_name_has_its_own_times(folder):
@@ -80,9 +80,9 @@ def test_marks_inside_each_other_end_in_the_memory_where_they_began(folder, seed
 
     while len(levels) < 4 * COUNT:
         block(0)
-    found = read_process(recorder.path)
-    assert (found.records["end"] >= found.records["begin"]).all()
-    order, depth = self_time.depths(found.records)
+    process = read_process(recorder.path)
+    assert (process.records["end"] >= process.records["begin"]).all()
+    order, depth = self_time.depths(process.records)
     assert (order == range(len(levels))).all()
     assert depth.tolist() == levels
 
@@ -106,23 +106,23 @@ def test_marks_inside_each_other_beyond_the_limit_are_counted_and_the_open_one_e
         for _ in range(room + COUNT):
             with mark, mark:
                 pass
-    found = read_process(recorder.path)
-    assert len(found.records) == room
-    assert found.dropped == 2 * (room + COUNT) + 1 - room
-    assert (found.records["end"] >= found.records["begin"]).all()
-    assert found.records["end"][0] >= found.records["end"].max()
+    process = read_process(recorder.path)
+    assert len(process.records) == room
+    assert process.dropped == 2 * (room + COUNT) + 1 - room
+    assert (process.records["end"] >= process.records["begin"]).all()
+    assert process.records["end"][0] >= process.records["end"].max()
 
 
 def test_each_thread_keeps_its_own_mark_for_each_category(folder):
     recorder = trace.start(folder)
-    kept = []
+    marks = []
 
     def work():
         for category in (Category.USER, Category.DATA):
             mark = trace.span("mark", category)
             assert isinstance(mark, KeptSpan)
             assert mark is trace.span("mark", category)
-            kept.append(mark)
+            marks.append(mark)
             with mark:
                 pass
 
@@ -130,9 +130,9 @@ def test_each_thread_keeps_its_own_mark_for_each_category(folder):
     other = threading.Thread(target=work)
     other.start()
     other.join()
-    assert len({id(mark) for mark in kept}) == 4
-    found = read_process(recorder.path)
-    what = [(int(each["thread"]), found.names[int(each["name"])].category) for each in found.records]
+    assert len({id(mark) for mark in marks}) == 4
+    process = read_process(recorder.path)
+    what = [(int(record["thread"]), process.names[int(record["name"])].category) for record in process.records]
     (first, second) = dict.fromkeys(thread for thread, _ in what)
     assert what == [(thread, category) for thread in (first, second) for category in ("user", "data preparation")]
 
@@ -160,10 +160,10 @@ def test_a_mark_in_two_threads_at_once_is_recorded_for_each(folder):
                 pass
 
     threads = [threading.Thread(target=work) for _ in range(2)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for started in threads:
+        started.start()
+    for started in threads:
+        started.join()
     records = recorded(recorder)
     assert len({thread for thread, *_ in records}) == 2
     for thread in {thread for thread, *_ in records}:
@@ -188,10 +188,10 @@ def test_a_mark_that_many_threads_enter_first_at_the_same_moment_is_recorded_for
     threads = [threading.Thread(target=work) for _ in range(count)]
     sys.setswitchinterval(1e-6)
     try:
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     finally:
         sys.setswitchinterval(switching)
     records = recorded(recorder)
@@ -224,11 +224,11 @@ def test_a_process_that_is_killed_inside_kept_spans_leaves_whole_ones_and_the_op
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
     (path,) = folder.iterdir()
-    found = read_process(path)
-    names = [found.names[int(each["name"])].name for each in found.records]
+    process = read_process(path)
+    names = [process.names[int(record["name"])].name for record in process.records]
     assert names == ["mark"] * (COUNT + 1) + ["other", "mark"]
-    assert (found.records["end"] != 0).tolist() == [True] * COUNT + [False] * 3
-    assert (found.records["end"] >= found.records["begin"])[:COUNT].all()
+    assert (process.records["end"] != 0).tolist() == [True] * COUNT + [False] * 3
+    assert (process.records["end"] >= process.records["begin"])[:COUNT].all()
 
 
 def test_a_process_that_is_killed_inside_marks_of_one_name_leaves_the_outer_ones_open(folder):

@@ -38,9 +38,9 @@ def test_an_instrumented_program_runs_unchanged(tmp_path: Path, variable: str, o
         assert not list(tmp_path.iterdir())
         return
     (process,) = read_run(tmp_path).processes
-    found = [process.trace.names[int(each["name"])] for each in process.spans]
-    assert [name.name for name in found] == ["epoch", "load", "work", "crop", "crop"]
-    assert {name.args["channel"] for name in found} == {"training"}
+    names = [process.trace.names[int(span["name"])] for span in process.spans]
+    assert [name.name for name in names] == ["epoch", "load", "work", "crop", "crop"]
+    assert {name.args["channel"] for name in names} == {"training"}
     (counter,) = process.records[process.records["kind"] == 3]
     assert process.trace.names[int(counter["name"])].name == "loss [nat]: train"
     assert np.int64(counter["value"]).view(np.float64) == 0.5

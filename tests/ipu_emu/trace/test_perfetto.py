@@ -30,11 +30,11 @@ def events(request: Any, tmp_path_factory: pytest.TempPathFactory) -> list[dict[
 
 
 def rows(events: list[dict[str, Any]]) -> dict[int, str]:
-    return {each["tid"]: each["args"]["name"] for each in events if each["name"] == "thread_name"}
+    return {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
 
 
 def stages(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [each for each in events if each["ph"] == "X" and each["cat"] == "stage"]
+    return [event for event in events if event["ph"] == "X" and event["cat"] == "stage"]
 
 
 def test_every_ipu_of_a_replica_has_a_row(events: list[dict[str, Any]]) -> None:
@@ -45,53 +45,53 @@ def test_every_ipu_of_a_replica_has_a_row(events: list[dict[str, Any]]) -> None:
 def test_every_micro_batch_passes_every_stage_once(events: list[dict[str, Any]]) -> None:
     names = rows(events)
     replica = {row: name.split(",")[0] for row, name in names.items()}
-    found = Counter(
-        (replica[each["tid"]], each["name"], each["args"]["step"], each["args"]["micro-batch"])
-        for each in stages(events)
+    passes = Counter(
+        (replica[stage["tid"]], stage["name"], stage["args"]["step"], stage["args"]["micro-batch"])
+        for stage in stages(events)
     )
     count = 2 * STAGES - 1  # forward and backward; the last stage does both
-    assert len(found) == R * count * STEPS * A
-    assert set(found.values()) == {1}
+    assert len(passes) == R * count * STEPS * A
+    assert set(passes.values()) == {1}
 
 
 def test_instructions_of_stages_are_inside_of_them(events: list[dict[str, Any]]) -> None:
     names, inside = rows(events), {}
-    for each in stages(events):
-        key = each["tid"], each["args"]["step"], each["args"]["stage"], each["args"]["micro-batch"]
-        inside[key] = (each["ts"], each["ts"] + each["dur"])
-    steps = sorted(each["ts"] for each in events if each["name"] == "step")
+    for event in stages(events):
+        key = event["tid"], event["args"]["step"], event["args"]["stage"], event["args"]["micro-batch"]
+        inside[key] = (event["ts"], event["ts"] + event["dur"])
+    steps = sorted(event["ts"] for event in events if event["name"] == "step")
     checked = 0
-    for each in events:
-        about = each.get("args", {})
-        if each["ph"] != "X" or each["cat"] == "stage" or "stage" not in about or "IPU" not in names[each["tid"]]:
+    for event in events:
+        about = event.get("args", {})
+        if event["ph"] != "X" or event["cat"] == "stage" or "stage" not in about or "IPU" not in names[event["tid"]]:
             continue
-        step = sum(begin <= each["ts"] for begin in steps)
-        begin, end = inside[each["tid"], step, about["stage"], about["value"]]
-        assert begin <= each["ts"] + 1e-3
-        assert each["ts"] + each["dur"] <= end + 1e-3
+        step = sum(begin <= event["ts"] for begin in steps)
+        begin, end = inside[event["tid"], step, about["stage"], about["value"]]
+        assert begin <= event["ts"] + 1e-3
+        assert event["ts"] + event["dur"] <= end + 1e-3
         checked += 1
     assert checked >= R * A * STEPS * STAGES
 
 
 def test_arrows_go_from_each_stage_to_the_next_and_never_back_in_time(events: list[dict[str, Any]]) -> None:
-    ends = {phase: {each["id"]: each for each in events if each["ph"] == phase} for phase in "sf"}
+    ends = {phase: {event["id"]: event for event in events if event["ph"] == phase} for phase in "sf"}
     assert ends["s"].keys() == ends["f"].keys()
     assert len(ends["s"]) == R * A * STEPS * (2 * STAGES - 2)
     for id, sent in ends["s"].items():
         received = ends["f"][id]
         assert sent["ts"] <= received["ts"]
         assert sent["tid"] != received["tid"]
-        for each in (sent, received):
-            around = [one for one in stages(events) if one["tid"] == each["tid"]]
-            assert any(one["ts"] <= each["ts"] <= one["ts"] + one["dur"] for one in around)
+        for end in (sent, received):
+            around = [stage for stage in stages(events) if stage["tid"] == end["tid"]]
+            assert any(stage["ts"] <= end["ts"] <= stage["ts"] + stage["dur"] for stage in around)
 
 
 def test_a_counter_says_how_many_ipus_work(events: list[dict[str, Any]]) -> None:
-    values = [(each["ts"], each["args"]["IPUs"]) for each in events if each["name"] == "IPUs at work"]
+    values = [(event["ts"], event["args"]["IPUs"]) for event in events if event["name"] == "IPUs at work"]
     assert values[-1][1] == 0
     assert all(0 <= count <= R * STAGES for _, count in values)
     area = sum(count * (later - at) for (at, count), (later, _) in pairwise(values))
-    assert area == pytest.approx(sum(each["dur"] for each in stages(events)))
+    assert area == pytest.approx(sum(stage["dur"] for stage in stages(events)))
 
 
 def test_a_run_without_steps_has_no_stages(tmp_path: Any) -> None:
@@ -99,6 +99,6 @@ def test_a_run_without_steps_has_no_stages(tmp_path: Any) -> None:
     with trace.span("mark"):
         pass
     trace.stop()
-    found = checked_events(trace_events(read_run(tmp_path)))
+    written = checked_events(trace_events(read_run(tmp_path)))
     assert recorder is not None
-    assert [each["name"] for each in found if each["ph"] == "X"] == ["mark"]
+    assert [event["name"] for event in written if event["ph"] == "X"] == ["mark"]

@@ -33,9 +33,9 @@ SPANS = str(PROGRAMS / "ipu_emu/spans.py")
 
 @pytest.fixture
 def recorder(tmp_path):
-    made = Recorder(str(tmp_path), limit=64 << 20, about={"pid": os.getpid(), "host": "here"})
-    yield made
-    made.close()
+    result = Recorder(str(tmp_path), limit=64 << 20, about={"pid": os.getpid(), "host": "here"})
+    yield result
+    result.close()
 
 
 def test_existing_files_at_the_name_of_a_trace_are_not_written(tmp_path, monkeypatch):
@@ -54,7 +54,7 @@ def run(*words, folder):
 
 
 def names(trace, kind=Kind.SPAN):
-    return [trace.names[int(each["name"])].name for each in trace.records if each["kind"] == kind]
+    return [trace.names[int(record["name"])].name for record in trace.records if record["kind"] == kind]
 
 
 def test_spans_nest_and_keep_their_names(recorder):
@@ -92,8 +92,8 @@ def test_counters_that_json_has_no_number_for_are_null_for_perfetto(recorder, tm
         raise AssertionError(constant)
 
     recorder.close()
-    found = json.loads(trace_events(read_run(tmp_path)), parse_constant=refuse)
-    values = [event["args"]["value"] for event in found["traceEvents"] if event["ph"] == "C"]
+    document = json.loads(trace_events(read_run(tmp_path)), parse_constant=refuse)
+    values = [event["args"]["value"] for event in document["traceEvents"] if event["ph"] == "C"]
     assert values == [0.25, None, None, None]
 
 
@@ -130,10 +130,10 @@ def test_each_thread_has_its_own_records(recorder):
             recorder.record(key_of(Kind.SPAN, recorder.name(f"thread {number}")), 1 + number, 2 + number)
 
     threads = [threading.Thread(target=work, args=(number,), name=f"worker {number}") for number in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for worker in threads:
+        worker.start()
+    for worker in threads:
+        worker.join()
     trace = read_process(recorder.path)
     assert len(trace.records) == 40_000
     assert trace.dropped == 0
@@ -145,12 +145,12 @@ def test_each_thread_has_its_own_records(recorder):
 
 def test_records_beyond_the_limit_are_counted(tmp_path):
     recorder = Recorder(str(tmp_path), limit=HEADER_BYTES + 2 * CHUNK_BYTES, about={})
-    name, kept = recorder.name("x"), CHUNK_BYTES // 32 - 1
-    for _ in range(kept + 100):
+    name, room = recorder.name("x"), CHUNK_BYTES // 32 - 1
+    for _ in range(room + 100):
         with recorder.span(name):
             pass
     trace = read_process(recorder.path)
-    assert len(trace.records) == kept
+    assert len(trace.records) == room
     assert trace.dropped == 100
     assert os.path.getsize(recorder.path) == HEADER_BYTES + 2 * CHUNK_BYTES
 
@@ -176,8 +176,8 @@ def test_a_killed_process_leaves_all_spans_and_the_open_one(tmp_path):
 
 def test_a_forked_child_writes_its_own_file(tmp_path, monkeypatch):
     assert run(SPANS, "forked", folder=tmp_path) == 0
-    found = [names(process.trace) for process in read_run(tmp_path).processes]
-    assert sorted(found) == [["child"], ["parent"]]
+    by_process = [names(process.trace) for process in read_run(tmp_path).processes]
+    assert sorted(by_process) == [["child"], ["parent"]]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_records_without_a_definition_have_no_name(recorder):
     for spans in ({"a": 1}, ["x", -1, 1 << 40]):
         recorder.record(key_of(Kind.SEQUENCE, recorder.name("sequence", spans=spans)), 1, 0, 3)
     trace = read_process(recorder.path)
-    assert [trace.names[int(each["name"])].name for each in trace.records] == ["(no name)"]
+    assert [trace.names[int(record["name"])].name for record in trace.records] == ["(no name)"]
     assert trace.tracks[9].name == "(no name)"
 
 
@@ -269,7 +269,7 @@ def test_times_of_two_hosts_are_aligned_by_the_measured_offset(tmp_path):
         recorder.record(key_of(Kind.SPAN, recorder.name("x")), 1_000_000 + shift, 2_000_000 + shift)
         recorder.close()
     run = read_run(tmp_path)
-    assert {each.host: (int(each.records["begin"][0]), each.error) for each in run.processes} == {
+    assert {process.host: (int(process.records["begin"][0]), process.error) for process in run.processes} == {
         "a": (0, 0),
         "b": (0, 100),
     }
@@ -280,7 +280,7 @@ def test_clocks_that_do_not_run_equally_fast_are_aligned_between_two_measurement
     """A clock that runs 0.1 % fast is 1 ms ahead at first and 3 ms ahead 2 s later."""
     for host, rate, ahead in (("a", 1, 0), ("b", 1.001, 1_000_000)):
         recorder = Recorder(str(tmp_path), limit=64 << 20, about={"host": host, "boot": host, "clock": {}})
-        times = [ahead + int(rate * each) for each in range(1, 2_000_000_002, 250_000_000)]
+        times = [ahead + int(rate * nanosecond) for nanosecond in range(1, 2_000_000_002, 250_000_000)]
         for at, error in ((0, 100), (2_000_000_000, 300)):
             own = ahead + int(rate * at)
             offset = {"at_ns": own, "offset_ns": at - own, "error_ns": error if ahead else 0}
@@ -288,9 +288,9 @@ def test_clocks_that_do_not_run_equally_fast_are_aligned_between_two_measurement
         for time in times:
             recorder.record(key_of(Kind.SPAN, recorder.name("x")), time, time + 1)
         recorder.close()
-    first, second = sorted(read_run(tmp_path).processes, key=lambda each: each.host)
+    first, second = sorted(read_run(tmp_path).processes, key=lambda process: process.host)
     assert abs(first.records["begin"] - second.records["begin"]).max() <= 1
-    assert [each.error for each in (first, second)] == [0, 300]
+    assert [process.error for process in (first, second)] == [0, 300]
 
 
 def test_a_trace_of_another_version_is_not_called_damaged(recorder):
@@ -311,8 +311,8 @@ def test_a_process_that_another_one_started_ran_the_program_if_it_has_steps(tmp_
         recorder.record(key_of(Kind.SPAN, recorder.name(name)), 10, 20)
         recorder.close()
     run = read_run(tmp_path)
-    assert sorted(each.trace.process["pid"] for each in run.processes) == [1, 2, 3]
-    assert sorted(each.trace.process["pid"] for each in run.instances) == [1, 2]
+    assert sorted(process.trace.process["pid"] for process in run.processes) == [1, 2, 3]
+    assert sorted(process.trace.process["pid"] for process in run.instances) == [1, 2]
 
 
 @pytest.mark.parametrize("limit", ["9" * 5000, "-3", "0", "1.5", "²"])
@@ -333,8 +333,10 @@ def test_spans_that_are_timed_together_share_their_time_as_they_did_before(recor
     start = next(places)
     words[start], words[start + RECORD_WORDS] = 3000, 3800  # then it was killed
     trace = read_process(recorder.path)
-    found = [(trace.names[int(each["name"])].name, int(each["begin"]), int(each["end"])) for each in trace.records]
-    assert found == [
+    spans = [
+        (trace.names[int(record["name"])].name, int(record["begin"]), int(record["end"])) for record in trace.records
+    ]
+    assert spans == [
         *(("a", 1000, 1300), ("b", 1300, 1400), ("c", 1400, 2000)),
         *(("a", 3000, 3600), ("b", 3600, 3800), ("c", 3800, 0)),
     ]

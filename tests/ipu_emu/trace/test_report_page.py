@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from ipu_emu.cli.arguments.compile_model import CompileRequest
-from ipu_emu.cli.output.run_report.charts import library, page_charts
-from ipu_emu.cli.output.run_report.charts.page_charts import all_charts
-from ipu_emu.cli.output.run_report.report_page import report_html
+from ipu_emu.cli.output.run_report import report_page
+from ipu_emu.cli.output.run_report.charts import library
+from ipu_emu.cli.output.run_report.report_page import all_charts, report_html
 from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.program_profile import program_profile
@@ -154,7 +154,9 @@ def test_every_category_has_its_own_colour(browser: Any) -> None:
 def test_each_tab_shows_its_section(browser: Any) -> None:
     for button in browser.find_elements("css selector", "nav button"):
         button.click()
-        shown = [one.get_attribute("id") for one in browser.find_elements("css selector", "section:not([hidden])")]
+        shown = [
+            section.get_attribute("id") for section in browser.find_elements("css selector", "section:not([hidden])")
+        ]
         assert shown == [button.get_attribute("data-tab")]
 
 
@@ -176,10 +178,10 @@ def test_no_tab_is_wider_than_the_window(browser: Any, width: int) -> None:
 
 def test_zoom_search_and_selection(browser: Any) -> None:
     browser.find_element("css selector", "[data-tab=time-line]").click()
-    whole, drawn = browser.execute_script("timeline.show(0, timeline.end); return [timeline.end, timeline.drawn]")
-    assert whole == pytest.approx(29_990, rel=0.01)
+    end, drawn = browser.execute_script("timeline.show(0, timeline.end); return [timeline.end, timeline.drawn]")
+    assert end == pytest.approx(29_990, rel=0.01)
     assert drawn > SPANS
-    found = browser.execute_script(
+    ranges = browser.execute_script(
         """const [lane, i] = [timeline.lanes[0], 5], x = timeline.canvas.getBoundingClientRect();
         timeline.show(lane.begin[i] - 100, lane.begin[i] + 100);
         const before = timeline.to - timeline.from;
@@ -187,7 +189,7 @@ def test_zoom_search_and_selection(browser: Any) -> None:
         timeline.canvas.dispatchEvent(new WheelEvent("wheel", at));
         return [before, timeline.to - timeline.from]"""
     )
-    assert found[1] < found[0] == pytest.approx(200)
+    assert ranges[1] < ranges[0] == pytest.approx(200)
     box = browser.find_element("id", "search")
     box.send_keys("all_red")
     assert browser.find_element("id", "hits").text == f"{2 * SPANS} spans"
@@ -204,9 +206,9 @@ def test_every_ipu_of_a_replica_has_a_row(browser: Any) -> None:
         [...new Set(Array.from(lane.name, name => timeline.names[name].name))].sort()])"""
     )
     assert rows == [
-        each
+        row
         for instance in range(2)
-        for each in (
+        for row in (
             [f"instance {instance}", 2, ["all_reduce", "step"]],
             [f"instance {instance}: replica {instance}, IPU 0", 1, sorted(OPS)],
         )
@@ -250,8 +252,10 @@ def test_memory_and_tensors_live_at_an_instant(browser: Any, data: dict[str, Any
         by_op = [[row["name"], row["output"]] for row in memory["by_op"]]
         assert [row[:2] for row in cells(browser, f"memory-0-{ipu}-ops")] == by_op
         peak = memory["live_bytes"].index(max(memory["live_bytes"]))
-        alive = [one for one in memory["not_always_live"] if one["first"] <= peak <= one["last"]]
-        assert [row[0] for row in cells(browser, f"memory-0-{ipu}-alive")] == [one["tensor"] for one in alive][:50]
+        alive = [tensor for tensor in memory["not_always_live"] if tensor["first"] <= peak <= tensor["last"]]
+        assert [row[0] for row in cells(browser, f"memory-0-{ipu}-alive")] == [tensor["tensor"] for tensor in alive][
+            :50
+        ]
 
 
 def test_a_click_on_the_curve_of_live_memory_chooses_the_instant(browser: Any, data: dict[str, Any]) -> None:
@@ -292,10 +296,10 @@ def test_charts_show_the_numbers_of_the_json(browser: Any, data: dict[str, Any])
 def test_a_page_without_the_library_has_all_but_the_charts(
     browser: Any, folder: Path, data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_charts, "library_script", lambda: None)
+    monkeypatch.setattr(report_page, "library_script", lambda: None)
     page = tmp_path / "run.html"
     page.write_bytes(report_html(analyse(read_run(folder)), data))
-    whole = browser.current_window_handle
+    window = browser.current_window_handle
     browser.switch_to.new_window("tab")
     try:
         browser.get(page.as_uri())
@@ -313,30 +317,34 @@ def test_a_page_without_the_library_has_all_but_the_charts(
         assert browser.get_log("browser") == []
     finally:
         browser.close()
-        browser.switch_to.window(whole)
+        browser.switch_to.window(window)
 
 
 def test_the_program_with_measured_times(browser: Any, data: dict[str, Any]) -> None:
     (program,) = data["programs"]
     rows = cells(browser, "instructions-0")
-    assert [row[0] for row in rows] == [one["text"] for one in program["instructions"]]
-    assert [int(row[7]) for row in rows] == [one["flops"] for one in program["instructions"]]
+    assert [row[0] for row in rows] == [row["text"] for row in program["instructions"]]
+    assert [int(row[7]) for row in rows] == [row["flops"] for row in program["instructions"]]
     assert browser.find_element("css selector", "#program pre").get_attribute("textContent") == program["listing"]
     assert browser.get_log("browser") == []
 
 
 def test_the_schedule_of_a_pipeline_is_drawn_with_its_bubbles(browser: Any, data: dict[str, Any]) -> None:
     (program,) = data["programs"]
-    made = program["pipeline"]
+    pipeline = program["pipeline"]
     opened(browser, "pipeline")
     drawn = browser.execute_script(BOXES, "chart-schedule-0")
-    lengths = {kind: [span[2] for span in made["spans"] if span[4] == kind] for kind in {s[4] for s in made["spans"]}}
+    lengths = {
+        kind: [span[2] for span in pipeline["spans"] if span[4] == kind] for kind in {s[4] for s in pipeline["spans"]}
+    }
     scale = drawn["forward"][0] / lengths["forward"][0]
     for kind, expected in lengths.items():
         assert drawn[kind] == pytest.approx([scale * length for length in expected], abs=1.5)
-    whole = scale * made["seconds"]
-    assert sum(drawn["bubble"]) / 2 / whole == pytest.approx(1 - made["efficiency"], abs=0.01)
-    assert f"{100 * made['efficiency']:.1f} %" in browser.find_element("id", "pipeline").get_attribute("textContent")
+    total = scale * pipeline["seconds"]
+    assert sum(drawn["bubble"]) / 2 / total == pytest.approx(1 - pipeline["efficiency"], abs=0.01)
+    assert f"{100 * pipeline['efficiency']:.1f} %" in browser.find_element("id", "pipeline").get_attribute(
+        "textContent"
+    )
 
 
 def test_only_spans_that_are_seen_are_drawn(browser: Any) -> None:
@@ -356,8 +364,8 @@ def test_only_spans_that_are_seen_are_drawn(browser: Any) -> None:
         const few = many.drawn;
         canvas.remove();
         return [whole, few, took];"""
-    whole, few, took = browser.execute_script(seen)
-    assert 500 < whole < 2100  # pixels
+    all_drawn, few, took = browser.execute_script(seen)
+    assert 500 < all_drawn < 2100  # pixels
     assert few == 21
     assert took < 33  # milliseconds of a frame, with half a million spans in view
 
@@ -371,15 +379,15 @@ def test_a_range_is_summed_up_without_counting_twice(browser: Any) -> None:
 
 def test_too_many_spans_are_merged_and_the_longest_kept(folder: Path) -> None:
     run = read_run(folder)
-    whole, few = packed_lanes(run), packed_lanes(run, most=200)
-    assert sum(lane["count"] for lane in whole["lanes"]) == 2 * 4 * SPANS
+    full, few = packed_lanes(run), packed_lanes(run, most=200)
+    assert sum(lane["count"] for lane in full["lanes"]) == 2 * 4 * SPANS
     assert 0 < sum(lane["count"] for lane in few["lanes"]) <= 220
-    assert few["names"] == whole["names"]
+    assert few["names"] == full["names"]
 
 
 def test_no_message_is_received_before_it_was_sent_and_spans_add_up(folder: Path) -> None:
-    found = analyse(read_run(folder))
-    for one in found.collectives:
-        assert (one.waits >= 0).all()
-        assert (one.moves >= 0).all()
-        np.testing.assert_array_equal(one.waits + one.moves, one.ends - one.begins)
+    analysis = analyse(read_run(folder))
+    for calls in analysis.collectives:
+        assert (calls.waits >= 0).all()
+        assert (calls.moves >= 0).all()
+        np.testing.assert_array_equal(calls.waits + calls.moves, calls.ends - calls.begins)

@@ -80,8 +80,8 @@ def test_a_folder_whose_name_is_no_text_gets_a_page(tmp_path: Path) -> None:
     recorder = Recorder(str(folder), limit=1 << 20, about={"pid": 1, "host": "h", "boot": "b"})
     recorder.instant(recorder.name("x"))
     recorder.close()
-    found = analyse(read_run(folder))
-    assert b"run?: traced run" in report_html(found, report_data(found))
+    analysis = analyse(read_run(folder))
+    assert b"run?: traced run" in report_html(analysis, report_data(analysis))
 
 
 def test_outputs_are_no_more_open_than_the_traces(folder: Path, tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_a_source_does_not_make_up_for_an_access_control_list(folder: Path) -> N
     source.touch()
     source.chmod(0o664)
     let_another_write(folder / "code")
-    assert "with an access control list" in file_fault(folder / "code", beside=source)
+    assert "with an access control list" in file_fault(folder / "code", source=source)
 
 
 @needs_root
@@ -167,12 +167,12 @@ def test_a_folder_next_to_a_source_is_trusted_with_those_who_may_write_to_the_so
     changes: list[Callable[[], None]] = [lambda: folder.chmod(0o777), lambda: give(folder)]
     for change in changes:
         change()
-        assert folder_fault(folder, beside=source)[:1] == ("" if change is changes[0] else str(folder)[0])
-        assert folder_fault(folder, beside=folder / "code") != ""
+        assert folder_fault(folder, source=source)[:1] == ("" if change is changes[0] else str(folder)[0])
+        assert folder_fault(folder, source=folder / "code") != ""
     give(source)
-    assert folder_fault(folder, beside=source) == ""
+    assert folder_fault(folder, source=source) == ""
     give(folder / "code")
-    assert file_fault(folder / "code", beside=source) == ""
+    assert file_fault(folder / "code", source=source) == ""
 
 
 def test_a_file_without_the_magic_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,14 +14,14 @@ from poprun_py.site.mpi_installation import MpiInstallation
 
 
 @pytest.mark.parametrize(
-    ("environ", "cpus", "given"),
+    ("environ", "cpus", "variables"),
     [({}, 4, {TOPOLOGY_FILE: ""}), ({TOPOLOGY_FILE: "/my/topology.xml"}, 4, {}), ({}, 128, {})],
     ids=["by default", "the user's", "many CPUs"],
 )
-def test_hydra_writes_no_file_of_the_topology(environ, cpus, given):
-    made = command(StartRequest(MpiInstallation("mpich", "mpirun"), 2, cpus, ("true",), environ))
-    assert dict(made.environment) == given
-    assert made.unset == tuple(given)
+def test_hydra_writes_no_file_of_the_topology(environ, cpus, variables):
+    start = command(StartRequest(MpiInstallation("mpich", "mpirun"), 2, cpus, ("true",), environ))
+    assert dict(start.environment) == variables
+    assert start.unset == tuple(variables)
 
 
 def test_hydra_sets_the_variable_on_other_hosts_and_passes_all_words_on(tmp_path):

@@ -47,16 +47,16 @@ AGENT = "PRTE_MCA_plm_ssh_agent"
     ],
 )
 def test_guards_are_started_with_the_daemons_on_other_hosts(environ, python, ssh, agent):
-    made = command(request(environ, supervisor=(python, "x.py"), ssh=ssh, cluster=Cluster(hosts=("h0", "h1"))))
-    assert made.environment.get(AGENT) == agent
-    assert "POPRUN_PY_FOLDER" in made.folder_variables
-    assert made.unset == ("POPRUN_PY_FOLDER",)
+    start = command(request(environ, supervisor=(python, "x.py"), ssh=ssh, cluster=Cluster(hosts=("h0", "h1"))))
+    assert start.environment.get(AGENT) == agent
+    assert "POPRUN_PY_FOLDER" in start.folder_variables
+    assert start.unset == ("POPRUN_PY_FOLDER",)
 
 
 def test_a_job_on_one_host_has_no_guard():
-    made = command(request({}, ssh="/my/ssh"))
-    assert AGENT not in made.environment
-    assert not made.unset
+    start = command(request({}, ssh="/my/ssh"))
+    assert AGENT not in start.environment
+    assert not start.unset
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,9 @@ def folder(tmp_path, monkeypatch):
 
 
 def words_of(line: str) -> list[str]:
-    found = complete(shlex.split(line) + [""] * line.endswith(" "))
-    assert found.kind == "words", found
-    return [word for word, _ in found.candidates]
+    completion = complete(shlex.split(line) + [""] * line.endswith(" "))
+    assert completion.kind == "words", completion
+    return [word for word, _ in completion.candidates]
 
 
 def test_every_option_is_offered_with_its_description():
@@ -102,8 +102,8 @@ def test_every_choice_is_offered(option):
     ],
 )
 def test_completion_depends_on_the_words_before(line, kind, number):
-    found = complete(shlex.split(line) + [""] * (line.endswith(" ") or not line))
-    assert (found.kind, found.number) == (kind, number)
+    completion = complete(shlex.split(line) + [""] * (line.endswith(" ") or not line))
+    assert (completion.kind, completion.number) == (kind, number)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -134,8 +134,8 @@ def answers(command: list[str]) -> list[set[str]]:
     return [{line.partition("\t")[0] for line in block.splitlines()} for block in blocks]
 
 
-def check(found: list[set[str]]) -> None:
-    for (line, offered, not_offered), block in zip(QUESTIONS, found, strict=True):
+def check(blocks: list[set[str]]) -> None:
+    for (line, offered, not_offered), block in zip(QUESTIONS, blocks, strict=True):
         block |= {f"{word}/" for word in block if word == "folder"}  # bash leaves the slash to readline
         assert offered <= block, line
         assert not not_offered & block, line

@@ -185,7 +185,7 @@ _IN_OTHER_PROCESSES = ["unshare", "--pid", "--fork", "--mount-proc"]
 def test_a_launch_that_sees_no_process_of_another_job_leaves_its_files_alone(launch, mpi):
     job = launch("--mpi", mpi, "--num-instances", "2", sys.executable, WORLD_OF_MPI, "wait")
     job.read_until("met", 2)
-    files = {each for pid in job.processes() for each in _named_files(pid)}
+    files = {path for pid in job.processes() for path in _named_files(pid)}
     assert files
     elsewhere = [*_IN_OTHER_PROCESSES, str(BIN / "poprun-py"), "--mpi", mpi, "true"]
     subprocess.run(elsewhere, check=True, timeout=60)
@@ -204,18 +204,20 @@ _FILTER = 26
 def test_a_job_on_one_host_listens_on_the_loopback_only(launch, mpi):
     job = launch("--mpi", mpi, "--num-instances", "2", "PASSWORD=hunter2", sys.executable, WORLD_OF_MPI, "wait")
     job.read_until("met", 2)
-    found = [psutil.Process(pid) for pid in job.processes()]
-    assert not any("hunter2" in word for process in found for word in process.cmdline())
+    processes = [psutil.Process(pid) for pid in job.processes()]
+    assert not any("hunter2" in word for process in processes for word in process.cmdline())
     listening = [
-        (process.name(), each.laddr.ip)
-        for process in found
-        for each in process.net_connections("inet")
-        if each.status == psutil.CONN_LISTEN and process.name() not in _PROCESS_MANAGERS
+        (process.name(), connection.laddr.ip)
+        for process in processes
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN and process.name() not in _PROCESS_MANAGERS
     ]
     assert ("poprun-py", "127.0.0.1") in listening
     assert {address for _, address in listening} == {"127.0.0.1"}
-    managers = [process for process in found if process.name() in _PROCESS_MANAGERS]
-    filters = [_filter(one) for process in managers for one in loopback_only._sockets(process.pid) if _is_open(one)]
+    managers = [process for process in processes if process.name() in _PROCESS_MANAGERS]
+    filters = [
+        _filter(entry) for process in managers for entry in loopback_only._sockets(process.pid) if _is_open(entry)
+    ]
     assert filters
     assert all(filters)
     assert job.finish(b"\n")[0] == 0

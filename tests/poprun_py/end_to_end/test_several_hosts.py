@@ -115,8 +115,8 @@ def test_no_port_of_a_job_on_one_host_answers_another_host(four, mpi):
 @needs_hosts
 def test_a_subnet_is_used_by_its_name_on_each_host(four, run):
     show = "echo $UCX_NET_DEVICES $GLOO_SOCKET_IFNAME"
-    for asked in ("v0", "10.77.0.0/24"):
-        code, out, err = run(2, "--host-subnet", asked, "--num-instances", "2", "sh", "-c", show).finish()
+    for subnet in ("v0", "10.77.0.0/24"):
+        code, out, err = run(2, "--host-subnet", subnet, "--num-instances", "2", "sh", "-c", show).finish()
         assert (code, err) == (0, "")
         assert sorted(out.splitlines()) == ["[1,0]<stdout>:v0 v0", "[1,1]<stdout>:v1 v1"]
 

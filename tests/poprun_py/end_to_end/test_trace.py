@@ -43,21 +43,21 @@ def test_every_process_has_a_trace(run):
 def test_the_launcher_records_when_each_instance_ran(run):
     launcher, *instances = run.processes
     programs = named(launcher, "program")
-    assert {launcher.trace.names[int(each["name"])].args["rank"] for each in programs} == {0, 1}
-    for each in programs:
-        instance = instances[launcher.trace.names[int(each["name"])].args["rank"]]
-        assert each["begin"] < instance.records["begin"].min()
-        assert each["end"] > instance.records["end"].max()
+    assert {launcher.trace.names[int(span["name"])].args["rank"] for span in programs} == {0, 1}
+    for span in programs:
+        instance = instances[launcher.trace.names[int(span["name"])].args["rank"]]
+        assert span["begin"] < instance.records["begin"].min()
+        assert span["end"] > instance.records["end"].max()
 
 
 def test_the_collectives_of_all_instances_have_the_same_numbers_and_overlap(run):
     first, second = (named(process, "all_reduce") for process in run.instances)
     assert [span["value"] for span in first] == [span["value"] for span in second]
     assert len(first) == 5
-    for one, other in zip(first, second, strict=True):
-        assert one["begin"] < other["end"]
-        assert other["begin"] < one["end"]
-    late = [int(other["begin"]) - int(one["begin"]) for one, other in zip(first, second, strict=True)]
+    for span, other in zip(first, second, strict=True):
+        assert span["begin"] < other["end"]
+        assert other["begin"] < span["end"]
+    late = [int(other["begin"]) - int(span["begin"]) for span, other in zip(first, second, strict=True)]
     assert median(late) > 0.03e9, "instance 1 is 0.05 s late, unless the machine stops instance 0"
 
 
@@ -71,21 +71,21 @@ def test_a_collective_is_recorded_with_its_bytes_and_operator(run):
 def test_the_bandwidth_of_collectives_is_a_share_of_that_of_the_hosts_memory(run):
     data = report_data(analyse(run))
     assert data["collectives"]
-    for one in data["collectives"]:
-        assert one["limit"] == "memory of the host"
-        limit = one["limit_gigabytes_per_second"]
+    for row in data["collectives"]:
+        assert row["limit"] == "memory of the host"
+        limit = row["limit_gigabytes_per_second"]
         assert 0.1 < limit < 1000
-        assert one["share_of_limit"] == pytest.approx(one["bandwidth_gigabytes_per_second"] / limit)
-        assert one["bandwidth_gigabytes_per_second"] == pytest.approx(
-            one["bytes"] / one["median_moving_seconds"] / 1e9
+        assert row["share_of_limit"] == pytest.approx(row["bandwidth_gigabytes_per_second"] / limit)
+        assert row["bandwidth_gigabytes_per_second"] == pytest.approx(
+            row["bytes"] / row["median_moving_seconds"] / 1e9
         )
 
 
 def test_spans_nest(run):
     process = run.instances[0]
     (training,) = named(process, "training")
-    for each in named(process, "all_reduce"):
-        assert training["begin"] <= each["begin"] <= each["end"] <= training["end"]
+    for span in named(process, "all_reduce"):
+        assert training["begin"] <= span["begin"] <= span["end"] <= training["end"]
 
 
 def test_a_folder_with_another_run_is_refused(tmp_path):
@@ -129,9 +129,9 @@ def test_a_folder_that_cannot_be_used_is_refused(folder: str) -> None:
 
 def test_a_job_of_which_one_instance_alone_can_record_a_trace_ends(launch, mpi, tmp_path: Path) -> None:
     """As where the disk is full: instances compare their clocks if any of them records."""
-    one = ("--instance-mpi-local-args", f"1:-x IPU_EMU_TRACE={tmp_path}/t")
+    option = ("--instance-mpi-local-args", f"1:-x IPU_EMU_TRACE={tmp_path}/t")
     meet = (*warm_python(*WITH_GCL), str(PROGRAMS / "poprun_py/mpi/host_collectives.py"), "meet")
-    status, _, err = launch("--mpi", mpi, "--num-instances", "2", *one, *meet).finish(timeout=100)
+    status, _, err = launch("--mpi", mpi, "--num-instances", "2", *option, *meet).finish(timeout=100)
     assert (status, err) == (0, b"")
     assert len(list((tmp_path / "t").glob("*.trace"))) == 1
 

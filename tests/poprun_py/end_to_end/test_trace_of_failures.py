@@ -41,17 +41,17 @@ def test_the_spans_of_a_killed_instance_reach_until_its_death(restarted: Run) ->
     launcher, _, killed, *_ = restarted.processes
     assert [name for name, _ in killed.open] == ["training", "own work"]
     ends = [
-        each["begin"]
-        for each in launcher.records
-        if launcher.trace.names[int(each["name"])].name == "end of the instance"
+        record["begin"]
+        for record in launcher.records
+        if launcher.trace.names[int(record["name"])].name == "end of the instance"
     ]
     assert min(ends) - killed.records["begin"].max() < 1e9
-    calls = [each for each in killed.spans if killed.trace.names[int(each["name"])].name == "all_reduce"]
+    calls = [span for span in killed.spans if killed.trace.names[int(span["name"])].name == "all_reduce"]
     assert len(calls) == 21
 
 
 def test_the_report_says_where_it_died(restarted: Run) -> None:
-    (death,) = [one for one in analyse(restarted).findings if one.cause is Cause.DEATH]
+    (death,) = [finding for finding in analyse(restarted).findings if finding.cause is Cause.DEATH]
     assert "instance 1 on " in death.text
     assert "ended (SIGKILL) " in death.text
     assert "in the middle of: training > own work; then instance 0 ended" in death.text
@@ -60,9 +60,9 @@ def test_the_report_says_where_it_died(restarted: Run) -> None:
 def test_numbers_are_those_of_the_last_start(restarted: Run) -> None:
     labels = ["instance 0", "instance 1", "instance 0, start 2", "instance 1, start 2"]
     assert [process.label for process in restarted.processes] == ["launcher", *labels]
-    found = analyse(restarted)
-    assert [use.process.label for use in found.uses] == labels[2:]
-    (calls,) = found.collectives
+    analysis = analyse(restarted)
+    assert [use.process.label for use in analysis.uses] == labels[2:]
+    (calls,) = analysis.collectives
     assert len(calls.begins) == 30
     assert list(calls.instances) == [0, 1]
 
@@ -76,12 +76,12 @@ def test_forked_data_workers_have_traces_of_their_own(tmp_path: Path) -> None:
     assert len(workers) == 2
     prepared = 0
     for worker in workers:
-        for each in worker.spans:
-            name = worker.trace.names[int(each["name"])]
+        for span in worker.spans:
+            name = worker.trace.names[int(span["name"])]
             assert (name.name, name.category) == ("prepare data", Category.DATA.value)
             prepared += 1
     assert prepared >= 20
-    assert not [one for one in analyse(run).findings if one.cause is Cause.DEATH]
+    assert not [finding for finding in analyse(run).findings if finding.cause is Cause.DEATH]
 
 
 @needs_hosts

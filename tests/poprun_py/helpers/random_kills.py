@@ -110,8 +110,8 @@ def instance_of(pid: int, parents: dict[int, int]) -> str:
         rb"POPDIST_REPLICA_INDEX_OFFSET=(\d+)": pid,
         rb"\0PMIX?_RANK=(\d+)": pid if _is_ours(pid) else parents.get(pid, 0),
     }
-    found = [match for pattern, one in patterns.items() if (match := re.search(pattern, _environment(one)))]
-    return found[0][1].decode() if found else ""
+    matches = [match for pattern, process in patterns.items() if (match := re.search(pattern, _environment(process)))]
+    return matches[0][1].decode() if matches else ""
 
 
 def _environment(pid: int) -> bytes:

@@ -61,7 +61,7 @@ PROMISED, PATIENCE = 2.0, 60.0
 
 def processes_on(where: Hosts) -> dict[int, str]:
     """Command lines of all processes on all hosts, except the sshd that waits for connections."""
-    found = {}
+    commands = {}
     for name in where.names:
         pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=True).stdout
         for pid in map(int, pids.split()):
@@ -72,8 +72,8 @@ def processes_on(where: Hosts) -> dict[int, str]:
             except OSError:
                 continue
             if words and "[listener]" not in words:  # a zombie has no command line
-                found[pid] = words
-    return found
+                commands[pid] = words
+    return commands
 
 
 def role_of(words: str) -> str:
@@ -109,12 +109,12 @@ class Job:
     def wait_for(self, text: bytes, count: int) -> list[bytes]:
         """Read stdout until ``count`` lines hold ``text``."""
         assert self.process.stdout
-        found: list[bytes] = []
-        while len(found) < count:
+        lines: list[bytes] = []
+        while len(lines) < count:
             line = self.process.stdout.readline()
             assert line, f"stdout ended; stderr: {self.finish()[2]}"
-            found += [line] * (text in line)
-        return found
+            lines += [line] * (text in line)
+        return lines
 
     def finish(self, timeout: float = 60) -> tuple[int, str, str]:
         """Wait for its end: exit code, stdout, stderr."""

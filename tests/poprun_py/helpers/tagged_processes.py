@@ -10,7 +10,7 @@ __all__ = ["is_canary", "tagged_processes"]
 
 def tagged_processes(tag: str) -> dict[int, int]:
     """The living processes of a job: pid -> parent's pid."""
-    found = {}
+    parents = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             if tag.encode() not in Path(f"/proc/{entry}/environ").read_bytes():
@@ -19,8 +19,8 @@ def tagged_processes(tag: str) -> dict[int, int]:
         except OSError:
             continue
         if state != "Z":
-            found[int(entry)] = int(parent)
-    return found
+            parents[int(entry)] = int(parent)
+    return parents
 
 
 def is_canary(pid: int) -> bool:

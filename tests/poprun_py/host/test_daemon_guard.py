@@ -76,9 +76,9 @@ class Session:
 
 @pytest.fixture
 def session(request, tmp_path):
-    made = Session(tmp_path, starts=request.param)
-    yield made
-    made.close()
+    created = Session(tmp_path, starts=request.param)
+    yield created
+    created.close()
 
 
 @pytest.mark.parametrize("session", [False], indirect=True)

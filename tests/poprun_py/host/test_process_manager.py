@@ -31,9 +31,9 @@ def started(tmp_path):
         return running[-1]
 
     yield start
-    for one in running:
-        one.kill()
-        one.wait()
+    for process in running:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize("name", ["hydra_pmi_proxy", "prted", "prterun", "orted", "mpirun.openmpi", "mpiexec.hydra"])

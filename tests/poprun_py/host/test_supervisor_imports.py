@@ -21,9 +21,9 @@ def test_a_supervisor_imports_nothing_slow() -> None:
     folders = [str(Path(module.__file__ or "").parents[1]) for module in (poprun_py, msgpack)]
     program = f"import sys; sys.path += {folders!r}; import poprun_py.host.supervisor; print(*sys.modules)"
     command = [sys.executable, "-S", "-I", "-c", program]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ, timeout=60)
-    assert "poprun_py.host.supervisor" in found.stdout.split()
-    assert not SLOW & set(found.stdout.split())
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ, timeout=60)
+    assert "poprun_py.host.supervisor" in done.stdout.split()
+    assert not SLOW & set(done.stdout.split())
 
 
 def test_names_that_popdist_reads() -> None:

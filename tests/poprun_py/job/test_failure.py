@@ -18,8 +18,8 @@ from poprun_py.wire.messages import LAUNCHER, OWN, UNMANAGED
 
 def end(rank: int, status: int, at: float = 1.0, *, host: str = "", cause: str = OWN, lost: bool = False):
     options = parse(["--num-instances", "4", "--num-replicas", "4", "prog"])
-    made = plan(options, machine=Machine(), installation=MpiInstallation("mpich", "m"), executable="/p")
-    instance = replace(made.instances[rank], host=host or f"h{rank // 2}")
+    launch_plan = plan(options, machine=Machine(), installation=MpiInstallation("mpich", "m"), executable="/p")
+    instance = replace(launch_plan.instances[rank], host=host or f"h{rank // 2}")
     return InstanceEnd(instance, 100 + rank, status, cause, at, lost=lost)
 
 

@@ -20,11 +20,13 @@ from poprun_py.site.mpi_installation import MpiInstallation
 
 def said_of_a_bus_error(host: str) -> str:
     options = parse(["--num-instances", "1", "prog"])
-    made = plan(options, machine=Machine(), installation=MpiInstallation("mpich", "m"), executable="/p")
-    failure = InstanceEnd(replace(made.instances[0], host=host), 7, -signal.SIGBUS)
+    launch_plan = plan(options, machine=Machine(), installation=MpiInstallation("mpich", "m"), executable="/p")
+    failure = InstanceEnd(replace(launch_plan.instances[0], host=host), 7, -signal.SIGBUS)
     said: list[bytes] = []
     screen = SimpleNamespace(stderr=said.append, has_color=False)
-    delivery = SimpleNamespace(kept=lambda rank: b"", last_lines=lambda rank: [], log_of_errors=lambda rank: None)
+    delivery = SimpleNamespace(
+        stderr_end=lambda rank: b"", last_lines=lambda rank: [], log_of_errors=lambda rank: None
+    )
     job = SimpleNamespace(failure=failure, user_signal=0, why="")
     explain(job, delivery, Console(screen), starter="mpirun", starter_output=[])  # type: ignore[arg-type]
     return b"".join(said).decode()

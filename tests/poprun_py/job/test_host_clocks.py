@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from poprun_py.job.host_clocks import HostClocks
+from poprun_py.job.job_state import HostClocks
 
 
 def test_a_time_of_another_host_is_late_by_what_its_quickest_message_took():

@@ -27,9 +27,11 @@ class Stage:
 
     def __init__(self, count: int) -> None:
         options = parse(["--num-instances", str(count), "--num-replicas", str(2 * count), "prog", "arg"])
-        made = plan(options, machine=Machine(), installation=MpiInstallation("mpich", "m"), executable="/p")
+        launch_plan = plan(options, machine=Machine(), installation=MpiInstallation("mpich", "m"), executable="/p")
         self.sent: list[tuple[int, messages.Message]] = []
-        self.job = JobState(made, since=1.0, has_input=True, send=lambda rank, what: self.sent.append((rank, what)))
+        self.job = JobState(
+            launch_plan, since=1.0, has_input=True, send=lambda rank, what: self.sent.append((rank, what))
+        )
         self.count = count
 
     def start(self) -> Stage:

@@ -43,7 +43,11 @@ def user(tmp_path: Path) -> Iterator[int]:
 
 
 def processes_of(user: int) -> list[psutil.Process]:
-    return [each for each in psutil.process_iter(["uids"]) if each.info["uids"] and each.info["uids"].real == user]
+    return [
+        process
+        for process in psutil.process_iter(["uids"])
+        if process.info["uids"] and process.info["uids"].real == user
+    ]
 
 
 def limited(user: int, limit: int, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:

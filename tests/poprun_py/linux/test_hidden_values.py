@@ -19,7 +19,7 @@ print(open("/proc/self/cmdline").read().replace("\\0", "|"))
 
 def masked(arguments: list[str], *assignments: str) -> list[str]:
     line = bytearray(b"".join(argument.encode() + b"\0" for argument in arguments))
-    for start, length in places_of({each.encode() for each in assignments}, bytes(line)):
+    for start, length in places_of({text.encode() for text in assignments}, bytes(line)):
         line[start : start + length] = b"*" * length
     return line.decode().split("\0")[:-1]
 

@@ -26,11 +26,11 @@ def test_a_limit_that_is_too_low_is_raised_to_what_is_needed(limits):
     assert limits == [(60, 1000)]
 
 
-@pytest.mark.parametrize("given", [(4096, 4096), (resource.RLIM_INFINITY, resource.RLIM_INFINITY)])
-def test_a_limit_that_is_high_enough_is_unchanged(limits, given):
-    limits[0] = given
+@pytest.mark.parametrize("limit", [(4096, 4096), (resource.RLIM_INFINITY, resource.RLIM_INFINITY)])
+def test_a_limit_that_is_high_enough_is_unchanged(limits, limit):
+    limits[0] = limit
     allow_open_files(4)
-    assert limits == [given]
+    assert limits == [limit]
 
 
 def test_a_job_that_may_not_open_enough_files_is_refused(limits):

@@ -32,21 +32,23 @@ def test_open_and_mapped_files_of_the_job_are_found(tmp_path, files):
     with mapped.open("r+b") as stream:
         mapping = mmap.mmap(stream.fileno(), 4096, mmap.MAP_SHARED)
     with opened.open("w"):
-        assert files.found() == sorted(map(str, (mapped, opened)))
-    assert files.found() == []
+        assert files.new_files() == sorted(map(str, (mapped, opened)))
+    assert files.new_files() == []
     mapping.close()
 
 
-@pytest.mark.parametrize(("command", "kept"), [("hydra_pmi_proxy", True), ("hydra_pmi_proxy", False), ("cat", True)])
-def test_a_closed_file_is_that_of_the_process_manager_that_remembers_it(tmp_path, command, kept):
+@pytest.mark.parametrize(
+    ("command", "remembered"), [("hydra_pmi_proxy", True), ("hydra_pmi_proxy", False), ("cat", True)]
+)
+def test_a_closed_file_is_that_of_the_process_manager_that_remembers_it(tmp_path, command, remembered):
     path = tmp_path / "hydra_hwloc_xmlfile_Lx3ToV"
-    words = ["remembered" if kept else "forgotten", str(path), command]
+    words = ["remembered" if remembered else "forgotten", str(path), command]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, HOLDS_FILE, *words], **pipes) as other:
         files = MpiFiles(lambda: [other.pid], [str(tmp_path)])
         path.touch()
         other.stdout.readline()
-        assert files.found() == [str(path)] * (kept and command == "hydra_pmi_proxy")
+        assert files.new_files() == [str(path)] * (remembered and command == "hydra_pmi_proxy")
         files.close()
         other.communicate(b"\n")
 
@@ -57,7 +59,7 @@ def test_files_of_other_processes_are_not_found(tmp_path, files):
     nobodys.mkdir()
     with theirs.open() as stream, subprocess.Popen(["sleep", "60"], stdin=stream) as other:
         stream.close()
-        assert files.found() == []
+        assert files.new_files() == []
         other.kill()
 
 
@@ -90,12 +92,12 @@ def test_a_segment_that_a_process_of_another_container_holds_is_not_abandoned(tm
 
 def test_other_names_are_not_looked_for(tmp_path, files):
     with (tmp_path / "thesis").open("w"), (tmp_path / "my_mpich_shm_1").open("w"):
-        assert files.found() == []
+        assert files.new_files() == []
 
 
 def test_a_file_that_is_taken_up_later_is_found_then(tmp_path, files):
     path = tmp_path / "mpich_shm_1d7cc14c_0"
     path.touch()
-    assert files.found() == []
+    assert files.new_files() == []
     with path.open():
-        assert files.found() == [str(path)]
+        assert files.new_files() == [str(path)]

@@ -53,9 +53,9 @@ def test_the_folder_of_a_program_without_a_daemon_is_known_by_its_pid(tmp_path, 
 def test_the_folders_of_a_job_that_open_mpi_has_named_are_known_by_its_name(tmp_path, family):
     (family / "1620967425/0").mkdir(parents=True)  # as Open MPI 5.0.8 numbers that job
     (family / "1620967426").mkdir()
-    found = folders_without_daemon([], "prterun-vm-34003@1", [str(tmp_path)], 0.0)
+    folders = folders_without_daemon([], "prterun-vm-34003@1", [str(tmp_path)], 0.0)
     paths = [family / "1620967425/0", family / "1620967425", family, family.parent]
-    assert found == [f"{path}/" for path in paths]
+    assert folders == [f"{path}/" for path in paths]
 
 
 def test_folders_that_are_older_or_not_empty_are_kept(tmp_path, family):
@@ -79,8 +79,8 @@ def test_two_programs_that_share_folders_leave_none(tmp_path, family):
     second, later = JobRecord(record.folder), time.time()
     (family / "1620967425/1").mkdir()
     assert len(folders_without_daemon([], name, [str(tmp_path)], later)) == 1
-    found = folders_without_daemon([], name, [str(tmp_path)], began_at(second.path, later))
-    assert len(found) == 5
+    folders = folders_without_daemon([], name, [str(tmp_path)], began_at(second.path, later))
+    assert len(folders) == 5
     record.add(first)
     second.add([f"{family}/1620967425/1/"])
     record.close()

@@ -29,8 +29,11 @@ def host(nodes, cores, threads=1):
 
 
 def places(topology, strategy, count):
-    found = [place(topology, strategy, index=index, count=count) for index in range(count)]
-    return [f"{format_cpu_list(one.cpus)}@{format_cpu_list(one.memory)}x{one.threads}" for one in found]
+    placements = [place(topology, strategy, index=index, count=count) for index in range(count)]
+    return [
+        f"{format_cpu_list(placement.cpus)}@{format_cpu_list(placement.memory)}x{placement.threads}"
+        for placement in placements
+    ]
 
 
 def test_the_example_of_the_poprun_documents():
@@ -67,13 +70,13 @@ def test_threads_of_a_core_are_kept_together():
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 16])
 def test_instances_share_a_place_or_have_nothing_in_common(strategy, count):
     topology = host(4, 3, threads=2)
-    found = [place(topology, strategy, index=index, count=count) for index in range(count)]
-    for one in found:
-        same = [other for other in found if other.cpus == one.cpus]
-        assert len(same) == one.sharers
-        assert all(not set(one.cpus) & set(other.cpus) for other in found if other not in same)
+    placements = [place(topology, strategy, index=index, count=count) for index in range(count)]
+    for placement in placements:
+        same = [other for other in placements if other.cpus == placement.cpus]
+        assert len(same) == placement.sharers
+        assert all(not set(placement.cpus) & set(other.cpus) for other in placements if other not in same)
     if strategy != "roundrobin" or count >= 4:
-        assert {cpu for one in found for cpu in one.cpus} == set(topology.cpus)
+        assert {cpu for placement in placements for cpu in placement.cpus} == set(topology.cpus)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def test_instances_share_a_place_or_have_nothing_in_common(strategy, count):
     ],
 )
 def test_the_old_option_counts_unless_the_new_one_is_given(options, strategy):
-    assert placement_strategy(LaunchOptions(**options, given=frozenset(options))) == strategy
+    assert placement_strategy(LaunchOptions(**options, explicit=frozenset(options))) == strategy
 
 
 def memory_policies():
@@ -143,5 +146,5 @@ def test_nothing_is_bound_when_placement_is_disabled(launch):
 def test_instances_count_those_with_the_same_part(strategy):
     for count in range(1, 23):
         placed = [place(host(3, 2), strategy, index=index, count=count) for index in range(count)]
-        for one in placed:
-            assert one.sharers == sum(other.cpus == one.cpus for other in placed), f"{count} instances"
+        for placement in placed:
+            assert placement.sharers == sum(other.cpus == placement.cpus for other in placed), f"{count} instances"

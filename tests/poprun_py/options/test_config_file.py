@@ -41,8 +41,8 @@ def mistakes(*argv: str) -> tuple[str, ...]:
 
 
 def fields(options: LaunchOptions, *without: str) -> dict[str, object]:
-    kept = {name: value for name, value in dataclasses.asdict(options).items() if name not in without}
-    return kept | {"given": options.given - set(without)}
+    values = {name: value for name, value in dataclasses.asdict(options).items() if name not in without}
+    return values | {"explicit": options.explicit - set(without)}
 
 
 def test_written_options_are_read_back_unchanged(tmp_path):
@@ -54,7 +54,9 @@ def test_written_options_are_read_back_unchanged(tmp_path):
 
 @given(text=st.text(st.characters(codec="utf-8"), min_size=1), words=st.lists(st.text(st.characters(codec="utf-8"))))
 def test_any_text_survives(text, words):
-    options = LaunchOptions(log_dir=text, mpi_local_args=tuple(words), given=frozenset({"log_dir", "mpi_local_args"}))
+    options = LaunchOptions(
+        log_dir=text, mpi_local_args=tuple(words), explicit=frozenset({"log_dir", "mpi_local_args"})
+    )
     assert tomllib.loads(exported(options)) == {"log-dir": text, "mpi-local-args": words}
 
 

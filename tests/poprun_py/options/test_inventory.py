@@ -132,7 +132,7 @@ _VARIABLE = re.compile(r"(?!SC_)[A-Z][A-Z0-9]*_[A-Za-z0-9_]*[A-Za-z0-9]")
 
 def planned_variables() -> set[str]:
     """The variables that plans for either MPI set, on this host and on others."""
-    found = set[str]()
+    names = set[str]()
     options = parse(
         ["-v", "--num-instances=2", "--offline-mode=yes", "--trace=t", "--executable-cache-path=c", "prog"]
     )
@@ -140,29 +140,29 @@ def planned_variables() -> set[str]:
     for kind in ("mpich", "openmpi"):
         for cluster in (Cluster(), Cluster(hosts=("h0", "h1"), network="10.0.0.0/24")):
             installation = MpiInstallation(kind, f"/{kind}/bin/mpirun", library="/lib.so")
-            made = plan(options, machine=machine, installation=installation, executable="/p", cluster=cluster)
-            made = with_pod_environment(made, options, environ={}, request=None, assignment=None)
-            found |= _all_variables(made)
-    return found
+            launch_plan = plan(options, machine=machine, installation=installation, executable="/p", cluster=cluster)
+            launch_plan = with_pod_environment(launch_plan, options, environ={}, request=None, assignment=None)
+            names |= _all_variables(launch_plan)
+    return names
 
 
-def _all_variables(made: LaunchPlan) -> set[str]:
-    command = made.command
-    names = {*command.environment, *command.folder_variables, *command.shared_variables, *made.threads}
-    return names.union(*(instance.environment for instance in made.instances))
+def _all_variables(launch_plan: LaunchPlan) -> set[str]:
+    command = launch_plan.command
+    names = {*command.environment, *command.folder_variables, *command.shared_variables, *launch_plan.threads}
+    return names.union(*(instance.environment for instance in launch_plan.instances))
 
 
 def variables_in_the_code() -> set[str]:
     """Names of variables among the texts of the launcher, and those that it shares with popdist_py."""
-    found, exported = set(environment.NAMES.values()), set[str]()
+    texts, exported = set(environment.NAMES.values()), set[str]()
     for file in Path(poprun_py.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            found.update(_variables_at(node))
+            texts.update(_variables_at(node))
             if isinstance(node, ast.ImportFrom) and node.module == "popdist_py.environment":
-                found |= {value for name in node.names if isinstance(value := getattr(environment, name.name), str)}
+                texts |= {value for name in node.names if isinstance(value := getattr(environment, name.name), str)}
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
                 exported |= set(ast.literal_eval(node.value))
-    return found - exported - set(LOCAL_VARIABLE_PREFIXES)
+    return texts - exported - set(LOCAL_VARIABLE_PREFIXES)
 
 
 def _variables_at(node: ast.AST) -> list[str]:
@@ -193,8 +193,8 @@ def test_an_option_that_changes_the_plan(words, capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     plans = []
-    for given in ([], shlex.split(words)):
-        main(["--dry-run", *given, "true"])
+    for options in ([], shlex.split(words)):
+        main(["--dry-run", *options, "true"])
         plans.append("".join(capfd.readouterr()))
     assert plans[0] != plans[1]
 

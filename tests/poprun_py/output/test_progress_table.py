@@ -172,7 +172,7 @@ def test_a_narrow_terminal_shows_the_state_and_what_the_program_reports():
     row.update_report(Report(123456, 0, 0.25), 1.0)
     row.update_report(Report(123457, 64000, 0.25), 2.0)
     text = ProgressTable(known, started_at=0.0).render(2.0, columns=80, lines=24, color=False).decode()
-    assert all(each in text for each in ("failed (137)", "123,457", "0.25", "samples/s"))
+    assert all(word in text for word in ("failed (137)", "123,457", "0.25", "samples/s"))
     assert "..." not in text
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
 

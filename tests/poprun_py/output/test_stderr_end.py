@@ -9,9 +9,9 @@ from poprun_py.output.stderr_end import abort_code, last_line, ranks_that_missed
 ABORT = b"Abort(7) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1\n"
 
 
-@pytest.mark.parametrize(("given", "code"), [(b"7", 7), (b"-1", 255), (b"256", 0)])
-def test_mpi_abort_is_known_by_the_words_of_mpich(given, code):
-    assert abort_code(b"warning\n" + ABORT.replace(b" 7)", b" " + given + b")"), 1) == code
+@pytest.mark.parametrize(("text", "code"), [(b"7", 7), (b"-1", 255), (b"256", 0)])
+def test_mpi_abort_is_known_by_the_words_of_mpich(text, code):
+    assert abort_code(b"warning\n" + ABORT.replace(b" 7)", b" " + text + b")"), 1) == code
 
 
 def test_errors_of_mpi_itself_are_no_abort_of_the_program():

@@ -43,7 +43,7 @@ def lab(rgb: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("vision", VISION)
 def test_any_two_colours_are_distinguishable(vision):
     seen = [lab(VISION[vision] @ linear(number)) for number in PALETTE]
-    assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(seen, 2)) > 29.9
+    assert min(np.linalg.norm(colour - other) for colour, other in itertools.combinations(seen, 2)) > 29.9
 
 
 @pytest.mark.parametrize("number", PALETTE)

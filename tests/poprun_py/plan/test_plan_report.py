@@ -133,24 +133,29 @@ def test_the_text_has_the_whole_plan():
 def test_the_json_has_the_same_numbers(capsys):
     line = ["--num-instances=2", "--num-replicas=4", "--vipu-partition=p", "A=b c", "true", "x y"]
     assert main(["--dry-run", "--print-topology=yes", "--format", "json", *line]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["program"] == ["true", "x y"]
-    assert os.access(found["executable"], os.X_OK)
-    assert (found["num_instances"], found["num_replicas"], found["ipus_per_replica"], found["num_ilds"]) == (
+    document = json.loads(capsys.readouterr().out)
+    assert document["program"] == ["true", "x y"]
+    assert os.access(document["executable"], os.X_OK)
+    assert (
+        document["num_instances"],
+        document["num_replicas"],
+        document["ipus_per_replica"],
+        document["num_ilds"],
+    ) == (
         2,
         4,
         1,
         1,
     )
-    assert found["partition"] == {
+    assert document["partition"] == {
         "name": "p",
         "server": "localhost:8090",
         "ipus": 4,
         "allocation": None,
         "action": "created",
     }
-    assert found["command"]["argv"][0] == found["mpi"]["launcher"]
-    first, second = found["instances"]
+    assert document["command"]["argv"][0] == document["mpi"]["launcher"]
+    first, second = document["instances"]
     assert (first["host"], first["replicas"], second["replicas"], second["offset"]) == (
         "localhost",
         [0, 1],

@@ -102,9 +102,14 @@ def test_slurm_only_starts_on_hosts_of_the_allocation(slurm):
 @pytest.mark.parametrize("installation", [MPICH, OPENMPI], ids=["mpich", "openmpi"])
 def test_instances_fill_the_hosts_in_blocks(installation):
     job = planned("--host a,h0 --num-instances 4 --num-replicas 8 x", installation=installation)
-    assert [(one.host, one.local_index) for one in job.instances] == [("a", 0), ("a", 1), ("h0", 0), ("h0", 1)]
-    for index, one in enumerate(job.instances):
-        environment = Environment.from_environ(one.environment)
+    assert [(instance.host, instance.local_index) for instance in job.instances] == [
+        ("a", 0),
+        ("a", 1),
+        ("h0", 0),
+        ("h0", 1),
+    ]
+    for index, instance in enumerate(job.instances):
+        environment = Environment.from_environ(instance.environment)
         assert (environment.local_instance_index, environment.instance_index) == (index % 2, index)
     assert job.remote_hosts == ("a",)
     assert job.instances_per_host == 2
@@ -112,7 +117,12 @@ def test_instances_fill_the_hosts_in_blocks(installation):
 
 def test_the_placement_is_known_in_advance_on_this_host_only():
     job = planned("--host a,h0 --num-instances 4 x")
-    assert [one.placement and one.placement.cpus for one in job.instances] == [None, None, (0, 1), (2, 3)]
+    assert [instance.placement and instance.placement.cpus for instance in job.instances] == [
+        None,
+        None,
+        (0, 1),
+        (2, 3),
+    ]
     assert "OMP_NUM_THREADS" not in job.instances[0].environment
     assert job.instances[2].environment["OMP_NUM_THREADS"] == "2"
     assert job.threads[0] == "OMP_NUM_THREADS"
@@ -188,8 +198,8 @@ def test_words_for_mpirun():
     )
     assert len(mpich.notes) == 2
     assert "--mca oob_tcp_if_include eno1 is an option of Open MPI" in mpich.notes[0]
-    for one in (job, mpich):
-        environment = one.instances[0].environment
+    for variant in (job, mpich):
+        environment = variant.instances[0].environment
         assert (environment["A"], environment["B"], environment.get("C")) == ("1", "2", None)
 
 
@@ -207,7 +217,7 @@ def test_binding_is_left_to_the_supervisors(installation, place, strategy):
 
 def test_words_for_one_instance():
     job = planned("--num-instances 2 --instance-mpi-local-args='1:-x A=B -x OMP_NUM_THREADS=5' x")
-    assert [one.environment.get("A") for one in job.instances] == [None, "B"]
+    assert [instance.environment.get("A") for instance in job.instances] == [None, "B"]
     with pytest.raises(UsageError, match="one instance takes -x NAME=VALUE only, not --wdir"):
         planned("--instance-mpi-local-args='0:--wdir /' x")
 
@@ -227,7 +237,7 @@ def test_interfaces_and_subnets():
 
 
 def test_the_address_to_listen_at_leads_to_the_others():
-    outside = [one.address for one in interfaces() if one.name != "lo"]
+    outside = [interface.address for interface in interfaces() if interface.name != "lo"]
     assert addresses_towards(["localhost"]) == tuple(outside or ["127.0.0.1"])
     for address in addresses_towards(["10.255.255.254", "no.such.host.invalid"]):
         assert address in [*outside, "127.0.0.1"]

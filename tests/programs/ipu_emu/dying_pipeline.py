@@ -24,11 +24,11 @@ session.weightsFromHost()
 
 
 class Mortal(popart.PyStepIO):
-    asked = 0
+    calls = 0
 
     def read(self, id):
-        self.asked += 1
-        if self.asked == 40 and popdist.getInstanceIndex() == 1:
+        self.calls += 1
+        if self.calls == 40 and popdist.getInstanceIndex() == 1:
             os._exit(3)
         return super().read(id)
 

@@ -29,7 +29,7 @@ loss = builder.aiGraphcore.l1loss([builder.aiOnnx.sub([y, builder.aiGraphcore.de
 returns = {y: "All", loss: "Sum", "w": "Final"}
 anchors = {id: popart.AnchorReturnType(kind) for id, kind in returns.items()}
 anchors["Gradient___v"] = popart.AnchorReturnType("EveryN", 2)
-found = hashlib.sha256()
+digest = hashlib.sha256()
 kinds = set()
 for optimizer in (
     popart.SGD({"defaultLearningRate": (0.1, False), "defaultMomentum": (0.9, True)}),
@@ -53,9 +53,9 @@ for optimizer in (
         data = {x: random.standard_normal((2, 2, 4, 8)), same: random.standard_normal((2, 2, 8))}
         session.run(popart.PyStepIO({id: value.astype(np.float32) for id, value in data.items()}, out))
         for id in sorted(out):
-            found.update(out[id].tobytes())
+            digest.update(out[id].tobytes())
     session.weightsToHost()
     for _id, value in sorted(session._weights.values.items()):
-        found.update(value.tobytes())
+        digest.update(value.tobytes())
     kinds |= {type(leaf).__name__ for leaf in leaves(session.executable.program)}
-print(len(compiled), found.hexdigest(), *sorted(kinds))
+print(len(compiled), digest.hexdigest(), *sorted(kinds))

@@ -27,7 +27,7 @@ loss = builder.aiOnnx.cast([loss], "FLOAT")
 
 
 def optimizer(rate):
-    made = popart.Adam(
+    adam = popart.Adam(
         {
             "defaultLearningRate": (rate, False),
             "defaultBeta1": (0.9, True),
@@ -43,8 +43,8 @@ def optimizer(rate):
         accl2_type=popart.DataType.FLOAT,
         clip_norm_settings=[popart.ClipNormSettings.clipAllWeights(5.0)],
     )
-    made.insertSpecific(w1, {"weightDecay": (0.0, True)})
-    return made
+    adam.insertSpecific(w1, {"weightDecay": (0.0, True)})
+    return adam
 
 
 options = popart.SessionOptions()

@@ -67,7 +67,7 @@ want = data.reshape(BATCHES, FACTOR, MICRO).mean(1)
 np.testing.assert_allclose(anchors[gradient][:, -1], want, rtol=1e-6)
 
 session.weightsToHost()
-found = {"w": np.empty(MICRO, np.float32)}
-session.readWeights(popart.PyWeightsIO(found))
-np.testing.assert_allclose(found["w"], -want.sum(0), rtol=1e-6)
+weights = {"w": np.empty(MICRO, np.float32)}
+session.readWeights(popart.PyWeightsIO(weights))
+np.testing.assert_allclose(weights["w"], -want.sum(0), rtol=1e-6)
 print("done")

@@ -62,7 +62,7 @@ for name, (settings, groups) in CASES.items():
     if settings.getRetrievalMode() == Mode.OnePerGroup:
         after = [after[group[0]] for group in dict.fromkeys(tuple(group) for group in groups)]
     want = np.array(after) if len(after) > 1 else after[0]
-    found = np.empty_like(want)
-    session.readWeights(popart.PyWeightsIO({name: found}))
-    np.testing.assert_array_equal(found, want, name)
+    weights = np.empty_like(want)
+    session.readWeights(popart.PyWeightsIO({name: weights}))
+    np.testing.assert_array_equal(weights, want, name)
 print("done")

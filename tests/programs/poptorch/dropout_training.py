@@ -32,8 +32,8 @@ index = opts.Distributed.processId
 own = slice(index * opts.replication_factor, (index + 1) * opts.replication_factor)
 for step in range(2):
     # [A, R, mb] of all replicas, of which this instance takes its own
-    parts = (one[step * 16 : (step + 1) * 16].reshape(2, total, -1, one.shape[1]) for one in data.tensors)
-    model(*(one[:, own].reshape(-1, one.shape[-1]) for one in parts))
-text = b"".join(one.numpy().tobytes() for one in module.state_dict().values())
+    parts = (tensor[step * 16 : (step + 1) * 16].reshape(2, total, -1, tensor.shape[1]) for tensor in data.tensors)
+    model(*(part[:, own].reshape(-1, part.shape[-1]) for part in parts))
+text = b"".join(tensor.numpy().tobytes() for tensor in module.state_dict().values())
 if index == 0:
     print("weights", hashlib.sha256(text).hexdigest())

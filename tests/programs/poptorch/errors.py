@@ -29,10 +29,10 @@ for kind, text in (
         poptorch.trainingModel(Model(kind))(torch.ones(1, 2))
     except poptorch.Error as error:
         print(error.type, error.message[:60])
-        found = text in error.message
+        matches = text in error.message
     else:
         raise SystemExit(f"{kind} was accepted")
-    assert found, kind
+    assert matches, kind
 model = poptorch.trainingModel(Model("fine"))
 _, loss = model(torch.ones(1, 2))
 try:

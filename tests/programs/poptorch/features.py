@@ -13,10 +13,10 @@ def refused(kind, text, call):
     try:
         call()
     except kind as error:
-        found = str(error)
+        message = str(error)
     else:
         raise SystemExit(f"accepted: {text}")
-    assert text in found, found
+    assert text in message, message
 
 
 class Tied(nn.Module):
@@ -189,9 +189,9 @@ class CTC(nn.Module):
 
 
 c = CTC()
-given = torch.randn(6, 2, 4), torch.randint(1, 5, (2, 3)), torch.tensor([6, 6]), torch.tensor([3, 2])
-expected = c(*given).item()
-assert abs(poptorch.trainingModel(c)(*given).item() - expected) < 1e-4
+inputs = torch.randn(6, 2, 4), torch.randint(1, 5, (2, 3)), torch.tensor([6, 6]), torch.tensor([3, 2])
+expected = c(*inputs).item()
+assert abs(poptorch.trainingModel(c)(*inputs).item() - expected) < 1e-4
 
 
 class Av(nn.Module):

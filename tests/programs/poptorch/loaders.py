@@ -40,9 +40,11 @@ def main():
             assert loader.combinedBatchSize == 16
             assert sorted(seen) == list(range(48)), (mode, workers)
             assert len(loader) == 3
-    one = poptorch.Options()
+    options = poptorch.Options()
     rebatched = poptorch.DataLoaderMode.AsyncRebatched
-    loader = poptorch.DataLoader(one, Stream(101), batch_size=4, num_workers=2, mode=rebatched, async_options=fork)
+    loader = poptorch.DataLoader(
+        options, Stream(101), batch_size=4, num_workers=2, mode=rebatched, async_options=fork
+    )
     assert sum(len(batch) for batch in loader) == 100
     loader.terminate()
     accessor = poptorch.AsynchronousDataAccessor(

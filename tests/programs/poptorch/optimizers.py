@@ -67,6 +67,6 @@ other.load_state_dict(content["model"])
 optimizer = poptorch.optim.Adam(other.parameters(), lr=0.01)
 optimizer.load_state_dict(content["optimizer"])
 again = poptorch.trainingModel(other, optimizer=optimizer)
-found = [again(X, Y)[1].item() for _ in range(3)]
-print(expected, found)
-assert expected == found
+again_losses = [again(X, Y)[1].item() for _ in range(3)]
+print(expected, again_losses)
+assert expected == again_losses

@@ -27,7 +27,7 @@ for mode, period, shape in (
 finder = poptorch.inferenceModel(Model())
 finder.compile(x[:1])
 names = finder.getTensorNames()
-name = next(one for one in names if "conv" in one and one.endswith(":0"))
+name = next(tensor_name for tensor_name in names if "conv" in tensor_name and tensor_name.endswith(":0"))
 opts = poptorch.Options().logCycleCount(True)
 opts.anchorTensor("after_conv", name)
 model = poptorch.inferenceModel(Model(), opts)

@@ -83,12 +83,12 @@ def main():
         (Annotated, [poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement)]),
         (Functional, [poptorch.PipelinedExecution("first", "half"), poptorch.ShardedExecution()]),
     ):
-        found = set()
+        results = set()
         for strategy in strategies:
             torch.manual_seed(1)
-            found.add(tuple(train(kind(), strategy)))
-        print(kind.__name__, len(strategies), "strategies", f"{len(found)} result")
-        assert len(found) == 1
+            results.add(tuple(train(kind(), strategy)))
+        print(kind.__name__, len(strategies), "strategies", f"{len(results)} result")
+        assert len(results) == 1
 
 
 main()

@@ -25,7 +25,7 @@ class Beam(nn.Module):
 
 
 o = poptorch.inferenceModel(Beam())(torch.log_softmax(torch.randn(4, 1, 3), 2), torch.tensor([4]))
-assert [tuple(one.shape) for one in o] == [(1, 2), (1, 2), (1, 2, 4)]
+assert [tuple(tensor.shape) for tensor in o] == [(1, 2), (1, 2), (1, 2, 4)]
 
 
 class Up(nn.Module):

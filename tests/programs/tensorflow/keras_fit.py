@@ -15,12 +15,12 @@ results = {}
 
 
 def build():
-    given = tf.keras.Input((6, 6, 3))
+    inputs = tf.keras.Input((6, 6, 3))
     with ipu.keras.PipelineStage(0):
-        x = layers.BatchNormalization()(layers.Conv2D(4, 3, activation="relu")(given))
+        x = layers.BatchNormalization()(layers.Conv2D(4, 3, activation="relu")(inputs))
     with ipu.keras.PipelineStage(1):
         x = layers.Dropout(0.3)(layers.Flatten()(x))
-        return tf.keras.Model(given, layers.Dense(5, "softmax")(x))
+        return tf.keras.Model(inputs, layers.Dense(5, "softmax")(x))
 
 
 for kind, replicas in (("pipelined", 1), ("whole", 2)):  # without stages a replica is one IPU

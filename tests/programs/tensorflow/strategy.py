@@ -38,12 +38,12 @@ def body(x):
     return outfeed.enqueue(strategy.reduce("mean", loss))
 
 
-kept = np.random.default_rng(popdist.getInstanceIndex()).normal(size=(6, 3)).astype(np.float32)
+starts = np.random.default_rng(popdist.getInstanceIndex()).normal(size=(6, 3)).astype(np.float32)
 with strategy.scope():
-    more = [tf.get_variable(f"more{number}", initializer=value) for number, value in enumerate(kept)]
+    more = [tf.get_variable(f"more{number}", initializer=value) for number, value in enumerate(starts)]
     run = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(6, body, infeed_queue=infeed))
 dequeued = outfeed.dequeue()
-(w,) = (one for one in tf.trainable_variables() if one.op.name == "w")
+(w,) = (variable for variable in tf.trainable_variables() if variable.op.name == "w")
 total = horovod.allreduce(tf.constant(float(horovod.rank())), op=horovod.Sum)
 names = [f"named{number}" for number in range(6)]
 if horovod.rank() == 1:

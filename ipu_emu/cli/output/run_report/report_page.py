@@ -10,21 +10,27 @@ from string import Template
 from typing import Any
 
 from ipu_emu.cli.output.run_report.charts.colours import CATEGORIES
-from ipu_emu.cli.output.run_report.charts.page_charts import page_charts
+from ipu_emu.cli.output.run_report.charts.figure import Figure
+from ipu_emu.cli.output.run_report.charts.library import MISSING, library_script, packed
+from ipu_emu.cli.output.run_report.charts.program_charts import program_charts
+from ipu_emu.cli.output.run_report.charts.run_charts import run_charts
 from ipu_emu.trace.findings import RunAnalysis
 from ipu_emu.trace.timelines.lanes import packed_lanes
 
-__all__ = ["report_html"]
+__all__ = ["all_charts", "page_charts", "report_html"]
 
 
-def report_html(found: RunAnalysis, data: Mapping[str, Any]) -> bytes:
+def report_html(analysis: RunAnalysis, data: Mapping[str, Any]) -> bytes:
     """The page of a run; ``data`` are the numbers that it shows."""
     folder = files("ipu_emu.cli.output.run_report")
     parts = {name: folder.joinpath(file).read_text(encoding="utf-8") for name, file in _FILES.items()}
     page = Template(folder.joinpath("report.html").read_text(encoding="utf-8"))
     parts |= {"charts": _json(page_charts(data)), "colours": _json(CATEGORIES)}
     return page.substitute(
-        parts, title=escape(f"{found.run.folder}: traced run"), data=_json(data), spans=_json(packed_lanes(found.run))
+        parts,
+        title=escape(f"{analysis.run.folder}: traced run"),
+        data=_json(data),
+        spans=_json(packed_lanes(analysis.run)),
     ).encode(errors="replace")
 
 
@@ -41,3 +47,17 @@ _FILES = {
 def _json(value: Any) -> str:
     """JSON that is safe in a script element."""
     return json.dumps(value, default=str).replace("<", "\\u003c")
+
+
+def page_charts(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Figures by name, the library that draws them, and a note if it is missing."""
+    script = library_script()
+    if script is None:
+        return {"figures": {}, "library": None, "missing": MISSING}
+    return {"figures": all_charts(data), "library": packed(script), "missing": None}
+
+
+def all_charts(data: Mapping[str, Any]) -> dict[str, Figure]:
+    """The figures of a report by name."""
+    charts = {**run_charts(data), **program_charts(data)}
+    return {name: chart for name, chart in charts.items() if chart is not None}

@@ -45,8 +45,8 @@ def _head(data: Mapping[str, Any]) -> Iterator[RenderableType]:
     for note in data["notes"]:
         yield f"Note: {note}"
     yield f"While steps run: {data['summary']}"
-    for one in data["findings"]:
-        yield f"- {one['text']}: {one['advice']}"
+    for finding in data["findings"]:
+        yield f"- {finding['text']}: {finding['advice']}"
     dropped = sum(process["dropped_records"] for process in data["processes"])
     if dropped:
         yield f"- {dropped:,} records are missing: raise IPU_EMU_TRACE_LIMIT (MiB), or free space on the disk"
@@ -57,17 +57,17 @@ def _times(data: Mapping[str, Any]) -> Iterator[RenderableType]:
     keys = (("seconds_by_category", "from start to end"), ("stepping_seconds_by_category", "while steps run"))
     for key, title in keys:
         instances: Sequence[Mapping[str, Any]] = data["instances"]
-        names = {name: 0.0 for one in instances for name in one[key]}
-        for one in instances:
-            for name, seconds in one[key].items():
+        names = {name: 0.0 for row in instances for name in row[key]}
+        for row in instances:
+            for name, seconds in row[key].items():
                 names[name] += seconds
         if not names:
             continue
-        unit = TimeUnit.of(max(sum(one[key].values()) for one in instances))
-        table = Table("category", *(one["label"] for one in instances), title=f"wall time {title} [{unit.name}]")
+        unit = TimeUnit.of(max(sum(row[key].values()) for row in instances))
+        table = Table("category", *(row["label"] for row in instances), title=f"wall time {title} [{unit.name}]")
         for name in sorted(names, key=lambda name: -names[name]):
-            table.add_row(name, *(unit.number(one[key].get(name, 0.0)) for one in instances))
-        table.add_row("total", *(unit.number(sum(one[key].values())) for one in instances))
+            table.add_row(name, *(unit.number(row[key].get(name, 0.0)) for row in instances))
+        table.add_row("total", *(unit.number(sum(row[key].values())) for row in instances))
         yield table
 
 
@@ -75,18 +75,18 @@ def _collectives(rows: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
     if not rows:
         return
     table = Table("collective", "size", "calls", "moving", "waiting", "bandwidth", "last most", title="collectives")
-    for one in rows[:_ROWS]:
-        last = max(range(len(one["instances"])), key=lambda place: one["times_last_by_instance"][place])
-        waiting = sum(one["waiting_seconds_by_instance"]) / len(one["instances"]) / one["calls"]
-        rate = one["bandwidth_gigabytes_per_second"]
+    for row in rows[:_ROWS]:
+        last = max(range(len(row["instances"])), key=lambda place: row["times_last_by_instance"][place])
+        waiting = sum(row["waiting_seconds_by_instance"]) / len(row["instances"]) / row["calls"]
+        rate = row["bandwidth_gigabytes_per_second"]
         table.add_row(
-            one["name"],
-            memory(one["bytes"]),
-            f"{one['calls']:,}",
-            TimeUnit.of(one["median_moving_seconds"]).text(one["median_moving_seconds"]),
+            row["name"],
+            memory(row["bytes"]),
+            f"{row['calls']:,}",
+            TimeUnit.of(row["median_moving_seconds"]).text(row["median_moving_seconds"]),
             TimeUnit.of(waiting).text(waiting),
             "" if rate is None else f"{rate:.2f} GB/s",
-            f"instance {one['instances'][last]} ({one['times_last_by_instance'][last] / one['calls']:.0%})",
+            f"instance {row['instances'][last]} ({row['times_last_by_instance'][last] / row['calls']:.0%})",
         )
     table.caption = "\n".join(_limits(rows))
     yield table
@@ -95,9 +95,9 @@ def _collectives(rows: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
 def _limits(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """For each limit of bandwidth, the largest fraction of it that a collective reaches."""
     shares: dict[tuple[str, str, float | None], float] = {}
-    for one in rows:
-        key = one["limit"], one["limit_interface"], one["limit_gigabytes_per_second"]
-        shares[key] = max(shares.get(key, 0.0), one["share_of_limit"] or 0.0)
+    for row in rows:
+        key = row["limit"], row["limit_interface"], row["limit_gigabytes_per_second"]
+        shares[key] = max(shares.get(key, 0.0), row["share_of_limit"] or 0.0)
     for (limit, interface, rate), share in shares.items():
         if rate is None:
             yield "bandwidth: its limit is unknown for some collectives"
@@ -117,14 +117,14 @@ def _ops(rows: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
     head = ["op", "output", "calls", f"time [{unit.name}]", "share", *more]
     table = Table(*head, title="ops, all replicas")
     for row in shown:
-        beside = [f"{row['seconds'] / row['calls'] * 1e6:,.1f}", _microseconds(row["modelled_seconds"])]
+        times = [f"{row['seconds'] / row['calls'] * 1e6:,.1f}", _microseconds(row["modelled_seconds"])]
         table.add_row(
             row["name"],
             row["output"],
             f"{row['calls']:,}",
             unit.number(row["seconds"]),
             f"{row['seconds'] / total:.1%}" if total else "",
-            *(beside if modelled else (row["category"],)),
+            *(times if modelled else (row["category"],)),
         )
     notes = [f"{len(rows) - _ROWS} more with --format json"] if len(rows) > _ROWS else []
     if any(row["timed_together"] for row in shown):
@@ -142,11 +142,11 @@ def _programs(programs: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]
     for program in programs:
         memories = program["memory"]
         title = f"memory of {program['name'] or 'the program'}: bytes by use on each IPU of a replica, modelled"
-        table = Table("use", *(f"IPU {one['ipu']}" for one in memories), title=title)
-        uses = dict.fromkeys(use for one in memories for use, size in one["bytes_by_use"].items() if size)
+        table = Table("use", *(f"IPU {ipu['ipu']}" for ipu in memories), title=title)
+        uses = dict.fromkeys(use for ipu in memories for use, size in ipu["bytes_by_use"].items() if size)
         for use in uses:
-            table.add_row(use, *(memory(one["bytes_by_use"][use]) for one in memories))
-        table.add_row("total", *(memory(one["bytes"]) for one in memories))
+            table.add_row(use, *(memory(ipu["bytes_by_use"][use]) for ipu in memories))
+        table.add_row("total", *(memory(ipu["bytes"]) for ipu in memories))
         yield table
 
 

@@ -68,10 +68,10 @@ def _corrected(k: Emitter, type: Any) -> Any:
     inner.b.position_at_end(end)
     phis = [inner.b.phi(type) for _ in small]
     result = ir.Constant(function.ftype.return_type, ir.Undefined)
-    for place, (phi, before, after) in enumerate(zip(phis, small, exact, strict=True)):
+    for index, (phi, before, after) in enumerate(zip(phis, small, exact, strict=True)):
         phi.add_incoming(before.value, start)
         phi.add_incoming(after, last)
-        result = inner.b.insert_value(result, phi, place)
+        result = inner.b.insert_value(result, phi, index)
     inner.b.ret(result)
     return function
 

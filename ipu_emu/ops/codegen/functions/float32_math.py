@@ -48,9 +48,9 @@ def _exp_reduced(k: Emitter, x: Any) -> tuple[Any, Any]:
 
 
 def _power_of_two(k: Emitter, n: Any) -> Any:
-    b, whole = k.b, k.b.fptosi(n, vector_like(I32, n.type))
-    biased = b.add(whole, number(127, whole))
-    return b.bitcast(b.shl(biased, number(23, whole)), n.type)
+    b, integer = k.b, k.b.fptosi(n, vector_like(I32, n.type))
+    biased = b.add(integer, number(127, integer))
+    return b.bitcast(b.shl(biased, number(23, integer)), n.type)
 
 
 def _exp(k: Emitter, x: Any) -> Any:
@@ -107,7 +107,7 @@ def _tanh(k: Emitter, x: Any) -> Any:
 def _erf(k: Emitter, x: Any) -> Any:
     """x + x p(x^2) near 0, else 1 - exp(-t + t q(t)) with t = |x|; p and q minimise the largest relative error."""
     b = k.b
-    size, square, one = k.intrinsic("fabs", x), b.fmul(x, x), number(1, x)
+    size, square, unit = k.intrinsic("fabs", x), b.fmul(x, x), number(1, x)
     near = (-5.99954627e-4, 4.99486318e-3, -2.67677475e-2, 1.12818472e-1, -3.76124978e-1, 1.28379151e-1)
     small = k.intrinsic("fma", _polynomial(k, square, near), x, x)
     far = (
@@ -116,16 +116,16 @@ def _erf(k: Emitter, x: Any) -> Any:
     most = number(4.2, x)  # erf is 1 from 3.92 on
     t = b.select(b.fcmp_ordered(">", size, most), most, size)
     power = k.intrinsic("fma", _polynomial(k, t, far), t, b.fneg(t))
-    large = k.intrinsic("copysign", b.fsub(one, _exp_falling(k, power)), x)
+    large = k.intrinsic("copysign", b.fsub(unit, _exp_falling(k, power)), x)
     return b.select(b.fcmp_unordered("<", size, number(0.92, x)), small, large)
 
 
 def _sigmoid(k: Emitter, x: Any) -> Any:
     """1 / (1 + exp(-x)), as exp(-|x|) so that nothing overflows."""
-    b, one = k.b, number(1, x)
+    b, unit = k.b, number(1, x)
     small = _exp_falling(k, b.fneg(k.intrinsic("fabs", x)))
-    top = b.select(b.fcmp_ordered(">=", x, number(0, x)), one, small)
-    return b.fdiv(top, b.fadd(one, small))
+    top = b.select(b.fcmp_ordered(">=", x, number(0, x)), unit, small)
+    return b.fdiv(top, b.fadd(unit, small))
 
 
 def _expm1_falling(k: Emitter, x: Any) -> Any:
@@ -195,11 +195,11 @@ def _gelu_tanh(k: Emitter, x: Any) -> Any:
 
 
 def _gelu_tanh_slope(k: Emitter, x: Any) -> Any:
-    b, one, low, high = k.b, number(1, x), number(-10, x), number(10, x)
+    b, unit, low, high = k.b, number(1, x), number(-10, x), number(10, x)
     x = b.select(b.fcmp_ordered("<", x, low), low, b.select(b.fcmp_ordered(">", x, high), high, x))
     share = _gelu_share(k, x)
     steep = k.intrinsic("fma", number(6 * _SCALE * _CUBE, x), b.fmul(x, x), number(2 * _SCALE, x))
-    return k.intrinsic("fma", b.fmul(b.fmul(x, steep), share), b.fsub(one, share), share)
+    return k.intrinsic("fma", b.fmul(b.fmul(x, steep), share), b.fsub(unit, share), share)
 
 
 def _rounded(k: Emitter, x: Any) -> Any:

@@ -290,10 +290,10 @@ def _exact_log(x: Lanes) -> tuple[Lanes, Lanes]:
 def _power_of(x: Lanes, y: Lanes, magnitude: Lanes) -> Lanes:
     """x^y from |x|^y, as C has it."""
     negative = x.has_sign()
-    whole, half = y.intrinsic("floor").equals(y), y * 0.5
-    odd = whole & ~half.intrinsic("floor").equals(half)
+    integral, half = y.intrinsic("floor").equals(y), y * 0.5
+    odd = integral & ~half.intrinsic("floor").equals(half)
     value = (odd & negative).then(-magnitude, magnitude)
-    value = ((x < 0.0) & (x > -_INF) & ~whole).then(x.like(_NAN), value)
+    value = ((x < 0.0) & (x > -_INF) & ~integral).then(x.like(_NAN), value)
     value = x.is_nan().then(x, y.is_nan().then(y, value))
     unit = x.equals(1.0) | y.equals(0.0) | (x.equals(-1.0) & abs(y).equals(_INF))
     return unit.then(x.like(1.0), value)

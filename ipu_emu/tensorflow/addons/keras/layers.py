@@ -152,15 +152,15 @@ class GroupNormalization(keras_layers.Layer):  # type: ignore[misc]
         split = [channels // groups, groups] if self.strided_channel_grouping else [groups, channels // groups]
         wide = array_ops.reshape(inputs, array_ops.concat([shape[:axis], split, shape[axis + 1 :]], 0))
         group = axis + 1 if self.strided_channel_grouping else axis
-        axes = [one for one in range(1, rank + 1) if one != group]
+        axes = [dim for dim in range(1, rank + 1) if dim != group]
         mean, variance = nn_impl.moments_v2(wide, axes, keepdims=True)
-        made = array_ops.reshape((wide - mean) * math_ops.rsqrt(variance + self.epsilon), shape)
-        made.set_shape(inputs.shape)
+        output = array_ops.reshape((wide - mean) * math_ops.rsqrt(variance + self.epsilon), shape)
+        output.set_shape(inputs.shape)
         ones = [1] * rank
         ones[axis] = channels
         if self.gamma is not None:
-            made = made * array_ops.reshape(self.gamma, ones)
-        return made if self.beta is None else made + array_ops.reshape(self.beta, ones)
+            output = output * array_ops.reshape(self.gamma, ones)
+        return output if self.beta is None else output + array_ops.reshape(self.beta, ones)
 
     def get_config(self) -> Any:
         names = ("groups", "channels_axis", "center", "scale", "epsilon", "strided_channel_grouping")

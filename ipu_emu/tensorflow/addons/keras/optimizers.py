@@ -45,34 +45,34 @@ class _IpuOptimizer(optimizers.Optimizer):  # type: ignore[misc]
         return self.states
 
     def _of(self, variable: Any) -> dict[str, Any]:
-        made: dict[str, Any] = self._made[self._index_dict[self._var_key(variable)]]
-        return made
+        states: dict[str, Any] = self._made[self._index_dict[self._var_key(variable)]]
+        return states
 
     def _step(self, dtype: Any) -> Any:
         return math_ops.cast(self.iterations + 1, dtype)
 
     def get_config(self) -> Any:
-        own = {name: value for name, value in vars(self).items() if name in self.kept}
+        own = {name: value for name, value in vars(self).items() if name in self.saved_names}
         return {**super().get_config(), "learning_rate": self._serialize_hyperparameter(self._learning_rate), **own}
 
     #: The attributes that are saved in a configuration.
-    kept: tuple[str, ...] = ()
+    saved_names: tuple[str, ...] = ()
 
 
 def _averaged(state: Any, value: Any, decay: float, precision: Any = None) -> Any:
     """The next value of a moving average, computed in ``precision``; assigned in the type of the state."""
     kind = dtypes.as_dtype(precision or value.dtype)
     old, new = math_ops.cast(state, kind), math_ops.cast(value, kind)
-    made = old * decay + new * (1.0 - decay)
-    state.assign(math_ops.cast(made, state.dtype))
-    return made
+    average = old * decay + new * (1.0 - decay)
+    state.assign(math_ops.cast(average, state.dtype))
+    return average
 
 
 class SGDIpuOptimizer(_IpuOptimizer):
     """Stochastic gradient descent; the momentum's accumulator is of the type ``momentum_accum_dtype``."""
 
     states = MappingProxyType({"momentum": "momentum_accum_dtype"})
-    kept = ("momentum", "nesterov", "momentum_accum_dtype")
+    saved_names = ("momentum", "nesterov", "momentum_accum_dtype")
 
     def __init__(
         self,
@@ -98,16 +98,16 @@ class SGDIpuOptimizer(_IpuOptimizer):
             variable.assign_sub(rate * gradient)
             return
         state = self._of(variable)["momentum"]
-        made = math_ops.cast(state, variable.dtype) * self.momentum - rate * gradient
-        state.assign(math_ops.cast(made, state.dtype))
-        variable.assign_add(made * self.momentum - rate * gradient if self.nesterov else made)
+        velocity = math_ops.cast(state, variable.dtype) * self.momentum - rate * gradient
+        state.assign(math_ops.cast(velocity, state.dtype))
+        variable.assign_add(velocity * self.momentum - rate * gradient if self.nesterov else velocity)
 
 
 class AdamIpuOptimizer(_IpuOptimizer):
     """Adam; its moments are of the types ``m_dtype``, ``v_dtype`` and ``vhat_dtype``."""
 
     states = MappingProxyType({"m": "m_dtype", "v": "v_dtype", "vhat": "vhat_dtype"})
-    kept = ("beta_1", "beta_2", "epsilon", "amsgrad", "m_dtype", "v_dtype", "vhat_dtype", "debiasing")
+    saved_names = ("beta_1", "beta_2", "epsilon", "amsgrad", "m_dtype", "v_dtype", "vhat_dtype", "debiasing")
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class LAMBIpuOptimizer(_IpuOptimizer):
     """LAMB: Adam whose step is scaled by the norms of each variable and of its update."""
 
     states = MappingProxyType({"m": "m_dtype", "v": "v_dtype"})
-    kept = ("beta_1", "beta_2", "epsilon", "weight_decay_rate", "exclude_from_weight_decay",
+    saved_names = ("beta_1", "beta_2", "epsilon", "weight_decay_rate", "exclude_from_weight_decay",
             "exclude_from_layer_adaptation", "debiasing", "m_dtype", "v_dtype", "weight_norm_clip")  # fmt: skip
 
     def __init__(

@@ -49,10 +49,10 @@ def _host(value: Any, function: Callable[[Any], Any], tensor_name: str | None, s
     graph = ops.get_default_graph()
     name = graph.unique_name("host_collective") if tensor_name is None else tensor_name
     if popdist_py.getNumInstances() == 1 or getattr(graph, "building_function", False):
-        made = host_call(lambda array: function(np.asarray(array)), [tensor], tensor.dtype, "host_collective")
+        result = host_call(lambda array: function(np.asarray(array)), [tensor], tensor.dtype, "host_collective")
     else:
         state = frontend_state()
         state.collectives = state.collectives or NamedCollectives()
-        made = state.collectives.tensor(name, function, tensor)
-    made.set_shape(tensor.shape if shape is None else shape)
-    return made
+        result = state.collectives.tensor(name, function, tensor)
+    result.set_shape(tensor.shape if shape is None else shape)
+    return result

@@ -53,8 +53,8 @@ class NamedCollectives:
         self._graphs: WeakSet[Any] = WeakSet()
         self._serving, self._wake = Lock(), Event()
 
-    def tensor(self, name: str, function: Callable[[NDArray[Any]], Any], given: Any) -> Any:
-        """The result of ``function``, a collective, for the tensor ``given`` whenever a session runs it."""
+    def tensor(self, name: str, function: Callable[[NDArray[Any]], Any], tensor: Any) -> Any:
+        """The result of ``function``, a collective, for the tensor ``tensor`` whenever a session runs it."""
         graph = ops.get_default_graph()
         self._graphs.add(graph)
         scope = re.sub(r"[^A-Za-z0-9.]", "_", f"collective_{name}")  # names of ops allow fewer characters
@@ -68,10 +68,10 @@ class NamedCollectives:
         def take() -> Any:
             return self._results[name].popleft()()
 
-        with ops.control_dependencies([host_call(post, [given], [], f"{scope}_post")]):
+        with ops.control_dependencies([host_call(post, [tensor], [], f"{scope}_post")]):
             done = queue.dequeue()
         with ops.control_dependencies([done]):
-            return host_call(take, [], given.dtype, f"{scope}_take")
+            return host_call(take, [], tensor.dtype, f"{scope}_take")
 
     @contextmanager
     def served(self, session: Any, run: Callable[[Any], Any]) -> Iterator[None]:
@@ -114,11 +114,11 @@ class NamedCollectives:
         """Call a collective that all instances have posted."""
         function, tell = self._posted[name].popleft()
         try:
-            made = function()
+            result = function()
         except BaseException as error:
             self._results[name].append(_raising(error))
         else:
-            self._results[name].append(lambda: made)
+            self._results[name].append(lambda: result)
         run(tell)
 
     def _give_up(self, names: list[str], error: BaseException, run: Callable[[Any], Any]) -> None:

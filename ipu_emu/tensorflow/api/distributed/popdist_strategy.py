@@ -99,12 +99,12 @@ class IPUMultiWorkerStrategyV1(PopDistStrategy):
 
 def _from_first(create: Callable[..., Any], **options: Any) -> Any:
     """Create a variable with the initial value of the first instance."""
-    given = options.get("initial_value")
-    if given is None or popdist_py.getNumInstances() == 1:
+    initial_value = options.get("initial_value")
+    if initial_value is None or popdist_py.getNumInstances() == 1:
         return create(**options)
 
     def initial() -> Any:
-        value = given() if callable(given) else given
+        value = initial_value() if callable(initial_value) else initial_value
         tensor = value if isinstance(value, tensor_lib.Tensor) else ops.convert_to_tensor(value, options.get("dtype"))
         return broadcast(tensor)
 

@@ -71,9 +71,9 @@ class IPUEstimator:
             raise ValueError("Can not provide both steps and max_steps.")
         with self._graph(ModeKeys.TRAIN, input_fn) as (queue, structure):
             outfeed = IPUOutfeedQueue(IPUOutfeedMode.LAST)
-            made = self._program(ModeKeys.TRAIN, queue, structure, outfeed, self._iterations)
+            operation = self._program(ModeKeys.TRAIN, queue, structure, outfeed, self._iterations)
             step = tf.train.get_or_create_global_step()
-            with tf.control_dependencies([made]):
+            with tf.control_dependencies([operation]):
                 counted = tf.assign_add(step, self._iterations)
             saver = tf.train.Saver()
             with self._session(hooks, queue, saver) as session:
@@ -88,12 +88,12 @@ class IPUEstimator:
         return self
 
     def _target(self, present: int, steps: int | None, most: int | None) -> int | None:
-        asked = steps if steps is not None else None if most is None else max(most - int(present), 0)
-        if asked is not None and asked % self._iterations:
+        remaining = steps if steps is not None else None if most is None else max(most - int(present), 0)
+        if remaining is not None and remaining % self._iterations:
             raise ValueError(
-                f"The number of steps ({asked}) must be a multiple of iterations_per_loop ({self._iterations})"
+                f"The number of steps ({remaining}) must be a multiple of iterations_per_loop ({self._iterations})"
             )
-        return None if asked is None else int(present) + asked
+        return None if remaining is None else int(present) + remaining
 
     def evaluate(
         self,
@@ -111,10 +111,10 @@ class IPUEstimator:
             )
         with self._graph(ModeKeys.EVAL, input_fn) as (queue, structure):
             outfeed = IPUOutfeedQueue()
-            made = self._program(ModeKeys.EVAL, queue, structure, outfeed, iterations)
+            operation = self._program(ModeKeys.EVAL, queue, structure, outfeed, iterations)
             taken, step = outfeed.dequeue(), tf.train.get_or_create_global_step()
             with self._session(hooks, queue, tf.train.Saver(), checkpoint_path) as session:
-                rows = list(_rows(session, made, taken, None if steps is None else steps // iterations))
+                rows = list(_rows(session, operation, taken, None if steps is None else steps // iterations))
                 number = int(_plain(session).run(step))
         return {**self._metrics(rows), "global_step": number}
 
@@ -122,8 +122,8 @@ class IPUEstimator:
         """The last value of each metric, and the mean of the losses."""
         if not rows:
             raise ValueError("The data set of the evaluation has no elements")
-        found = {name: row[-1] for name, row in rows[-1].items()}
-        return found | {"loss": mean_of(np.concatenate([np.ravel(row["loss"]) for row in rows]))}
+        metrics = {name: row[-1] for name, row in rows[-1].items()}
+        return metrics | {"loss": mean_of(np.concatenate([np.ravel(row["loss"]) for row in rows]))}
 
     def predict(
         self,
@@ -135,20 +135,20 @@ class IPUEstimator:
         num_predictions: int | None = None,
     ) -> Iterator[Any]:
         """Yield the predictions, one example after the other or in batches."""
-        given = 0
+        yielded = 0
         with self._graph(ModeKeys.PREDICT, input_fn) as (queue, structure):
             outfeed = IPUOutfeedQueue()
-            made = self._program(ModeKeys.PREDICT, queue, structure, outfeed, 1)
+            operation = self._program(ModeKeys.PREDICT, queue, structure, outfeed, 1)
             taken = outfeed.dequeue()
             with self._session(hooks, queue, tf.train.Saver(), checkpoint_path) as session:
-                for row in _rows(session, made, taken, None):
+                for row in _rows(session, operation, taken, None):
                     chosen = {k: v for k, v in row.items() if not predict_keys or k in predict_keys} if isinstance(
                         row, dict) else row  # fmt: skip
-                    for one in _examples(chosen, yield_single_examples):
-                        if num_predictions is not None and given == num_predictions:
+                    for example in _examples(chosen, yield_single_examples):
+                        if num_predictions is not None and yielded == num_predictions:
                             return
-                        given += 1
-                        yield one
+                        yielded += 1
+                        yield example
 
     # Programs
 
@@ -188,7 +188,7 @@ class IPUEstimator:
         if metrics is None and spec.eval_metrics is not None:
             function, tensors = spec.eval_metrics
             metrics = function(**tensors) if isinstance(tensors, dict) else function(*tensors)
-        return [outfeed.enqueue({"loss": spec.loss, **{name: one[1] for name, one in (metrics or {}).items()}})]
+        return [outfeed.enqueue({"loss": spec.loss, **{name: metric[1] for name, metric in (metrics or {}).items()}})]
 
     def _called(self, features: Any, labels: Any, mode: str) -> Any:
         """Call the model function with the arguments that are in its signature."""
@@ -201,11 +201,11 @@ class IPUEstimator:
 
     def _session(self, hooks: Sequence[Any] | None, queue: Any, saver: Any, checkpoint: str | None = None) -> Any:
         """A session with the variables of the latest checkpoint and a running infeed."""
-        found = checkpoint or tf.train.latest_checkpoint(self.model_dir)
+        path = checkpoint or tf.train.latest_checkpoint(self.model_dir)
         start = tf.group(tf.global_variables_initializer(), tf.local_variables_initializer())
         scaffold = tf.train.Scaffold(
             init_op=start,
-            init_fn=(lambda _, session: saver.restore(session, found)) if found else None,
+            init_fn=(lambda _, session: saver.restore(session, path)) if path else None,
             local_init_op=queue.initializer,
             saver=saver,
             summary_op=None,
@@ -237,8 +237,8 @@ class _Graph:
         dataset = self.input_fn(**{name: getattr(self, name) for name in ("mode", "params") if name in names})
         if not isinstance(dataset, tf.data.Dataset | tf.compat.v2.data.Dataset):
             raise ValueError(f"`input_fn` must return a tf.data.Dataset, found {type(dataset).__name__}")
-        structure = nest.map_structure(lambda one: 0, dataset.element_spec)
-        flat = dataset.map(lambda *one: tuple(nest.flatten(one)))
+        structure = nest.map_structure(lambda spec: 0, dataset.element_spec)
+        flat = dataset.map(lambda *element: tuple(nest.flatten(element)))
         return IPUInfeedQueue(flat, prefetch_depth=ipus.prefetch_depth), structure
 
     def __exit__(self, *raised: Any) -> None:
@@ -250,12 +250,12 @@ def _apart(element: Any) -> tuple[Any, Any]:
     return element if isinstance(element, tuple) and len(element) == 2 else (element, None)
 
 
-def _rows(session: Any, made: Any, taken: Any, runs: int | None) -> Iterator[Any]:
+def _rows(session: Any, operation: Any, taken: Any, runs: int | None) -> Iterator[Any]:
     """Yield what each run enqueues, for ``runs`` runs or until the end of the data."""
     done = 0
     while runs is None or done < runs:
         try:
-            session.run(made)
+            session.run(operation)
         except tf.errors.OutOfRangeError:
             return
         yield _plain(session).run(taken)
@@ -266,12 +266,12 @@ def _examples(row: Any, single: bool) -> Iterator[Any]:
     """The examples of a row, whose arrays are [iterations, batch, ...], or its batches."""
     flat = nest.flatten(row)
     for iteration in range(len(flat[0])):
-        batch = nest.map_structure(lambda one, i=iteration: one[i], row)
+        batch = nest.map_structure(lambda array, i=iteration: array[i], row)
         if not single:
             yield batch
             continue
         for place in range(len(nest.flatten(batch)[0])):
-            yield nest.map_structure(lambda one, i=place: one[i], batch)
+            yield nest.map_structure(lambda array, i=place: array[i], batch)
 
 
 def _plain(session: Any) -> Any:

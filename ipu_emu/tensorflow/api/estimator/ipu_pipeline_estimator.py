@@ -38,13 +38,13 @@ class IPUPipelineEstimator(IPUEstimator):
         last = others[-1]
 
         def final(*values: Any) -> Any:
-            made = last(*values)
+            result = last(*values)
             if mode == ModeKeys.EVAL and spec.eval_metrics_fn is not None:
-                made = spec.eval_metrics_fn(*(made if isinstance(made, list | tuple) else [made]))
-                if not isinstance(made, dict) or "loss" not in made:
+                result = spec.eval_metrics_fn(*(result if isinstance(result, list | tuple) else [result]))
+                if not isinstance(result, dict) or "loss" not in result:
                     raise ValueError("`eval_metrics_fn` must return a dict with the key 'loss'")
-                return {name: one[1] if isinstance(one, tuple) else one for name, one in made.items()}
-            return made
+                return {name: metric[1] if isinstance(metric, tuple) else metric for name, metric in result.items()}
+            return result
 
         options = dict(spec.options)
         if spec.reduction_method is not None:

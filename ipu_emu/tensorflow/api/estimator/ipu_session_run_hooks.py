@@ -46,8 +46,8 @@ class IPULoggingTensorHook(session_run_hook.SessionRunHook):  # type: ignore[mis
         """Log a tensor, or a list or a dict of tensors, in every iteration of the program; return an op."""
         if self._outfeed.enqueued:
             raise RuntimeError("log may be called once; give it all tensors in a list or a dict")
-        given = tensors if isinstance(tensors, dict) else {one.name: one for one in nest.flatten(tensors)}
-        return self._outfeed.enqueue({str(name): ops.convert_to_tensor(one) for name, one in given.items()})
+        named = tensors if isinstance(tensors, dict) else {tensor.name: tensor for tensor in nest.flatten(tensors)}
+        return self._outfeed.enqueue({str(name): ops.convert_to_tensor(tensor) for name, tensor in named.items()})
 
     def begin(self) -> None:
         """Start counting runs; raise RuntimeError if no tensor is logged."""

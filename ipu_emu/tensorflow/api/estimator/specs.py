@@ -56,8 +56,8 @@ class IPUPipelineEstimatorSpec:
 
     def __init__(self, mode: str, computational_stages: Sequence[Any], *arguments: Any, **options: Any) -> None:
         names = list(type(self).__dataclass_fields__)[:-1]
-        given = dict(zip(names, (mode, computational_stages, *arguments), strict=False))
+        by_name = dict(zip(names, (mode, computational_stages, *arguments), strict=False))
         for name in names:
             default = type(self).__dataclass_fields__[name].default
-            setattr(self, name, given.get(name, options.pop(name, default)))
+            setattr(self, name, by_name.get(name, options.pop(name, default)))
         self.options = options

@@ -66,9 +66,9 @@ def capture_upstream_gradients(tensor: Any, tag: str | None = None) -> Any:
     @custom_gradient.custom_gradient  # type: ignore[untyped-decorator]
     def passed(x: Any) -> tuple[Any, Any]:
         def gradient(dy: Any) -> Any:
-            kept = array_ops.identity(dy)
-            captured[tag or f"gradient_{len(captured)}"] = kept
-            return kept
+            copy = array_ops.identity(dy)
+            captured[tag or f"gradient_{len(captured)}"] = copy
+            return copy
 
         return array_ops.identity(x), gradient
 

@@ -19,5 +19,5 @@ def normalise_image(
         if image.shape[-1] != 3:
             raise ValueError(f"normalise_image takes images of 3 channels, found the shape {image.shape}")
         scales = ops.convert_to_tensor(channel_scales, dtype=offsets.dtype)
-        made = (math_ops.cast(image, offsets.dtype) * math_ops.cast(scale, offsets.dtype) - offsets) * scales
-        return array_ops.pad(made, [[0, 0]] * (image.shape.rank - 1) + [[0, 1]])
+        normalised = (math_ops.cast(image, offsets.dtype) * math_ops.cast(scale, offsets.dtype) - offsets) * scales
+        return array_ops.pad(normalised, [[0, 0]] * (image.shape.rank - 1) + [[0, 1]])

@@ -25,7 +25,7 @@ def group_norm(
     strided_channel_grouping: bool = True,
 ) -> Any:
     """Normalise groups of channels; with ``strided_channel_grouping`` channel c belongs to group c mod ``groups``."""
-    shape, axis = [int(one) for one in inputs.shape], channels_axis % len(inputs.shape)
+    shape, axis = [int(size) for size in inputs.shape], channels_axis % len(inputs.shape)
     channels = shape[axis]
     if channels % groups:
         raise ValueError(f"{channels} channels cannot be divided into {groups} groups")
@@ -33,18 +33,18 @@ def group_norm(
     member = axis if strided_channel_grouping else axis + 1
     wide = array_ops.reshape(inputs, [*shape[:axis], *split, *shape[axis + 1 :]])
     group = axis + 1 if strided_channel_grouping else axis
-    axes = [one for one in range(1, len(shape) + 1) if one != group]
+    axes = [dim for dim in range(1, len(shape) + 1) if dim != group]
     assert member in axes
     mean, variance = nn_impl.moments_v2(wide, axes, keepdims=True)
-    made = array_ops.reshape((wide - mean) * math_ops.rsqrt(variance + epsilon), shape)
-    return _scaled(made, channels, axis, center, scale, param_initializers, trainable, scope or "GroupNorm", reuse)
+    output = array_ops.reshape((wide - mean) * math_ops.rsqrt(variance + epsilon), shape)
+    return _scaled(output, channels, axis, center, scale, param_initializers, trainable, scope or "GroupNorm", reuse)
 
 
 def _scaled(
-    x: Any, channels: int, axis: int, center: bool, scale: bool, given: Any, trainable: bool, scope: Any, reuse: Any
+    x: Any, channels: int, axis: int, center: bool, scale: bool, custom: Any, trainable: bool, scope: Any, reuse: Any
 ) -> Any:
     """``x`` times gamma plus beta, one of each per channel."""
-    initializers, wide = given or {}, [1] * len(x.shape)
+    initializers, wide = custom or {}, [1] * len(x.shape)
     wide[axis] = channels
     with variable_scope.variable_scope(scope, reuse=reuse, use_resource=True):
         if scale:

@@ -100,7 +100,7 @@ class OptimizerFunctionOutput:
             raise ValueError("OptimizerFunctionOutput.tape and gradient_capture_context may not be used together.")
         sources = (self.tape, self.gradient_capture_context)
         if self.captured_gradient_outfeed is not None and not any(
-            hasattr(one, "captured_gradients") for one in sources
+            hasattr(source, "captured_gradients") for source in sources
         ):
             raise ValueError(
                 "OptimizerFunctionOutput.captured_gradient_outfeed needs a tape or a gradient_capture_context."
@@ -146,16 +146,16 @@ def pipeline(
     pipeline_depth: Any = None,
 ) -> Any:
     """Run the stages as a pipeline, and with an ``optimizer_function`` train; return an op."""
-    given = dict(locals())
+    arguments = dict(locals())
     trace = current_trace()
     if trace is None:
         raise ValueError("pipeline must be called in a function that ipu_compiler.compile compiles")
-    given.pop("trace", None)
-    given["name"] = name or "pipeline"
-    depth = given.pop("pipeline_depth")
-    if given["gradient_accumulation_count"] is None and depth is not None:
-        given["gradient_accumulation_count"] = depth
-    return _Pipeline(trace, given).build()
+    arguments.pop("trace", None)
+    arguments["name"] = name or "pipeline"
+    depth = arguments.pop("pipeline_depth")
+    if arguments["gradient_accumulation_count"] is None and depth is not None:
+        arguments["gradient_accumulation_count"] = depth
+    return _Pipeline(trace, arguments).build()
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
@@ -163,18 +163,18 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     trace = current_trace()
     if trace is None:
         return tensors
-    return nest.map_structure(lambda one: trace.mark(one, "checkpoint", None, name or "checkpoint"), tensors)
+    return nest.map_structure(lambda tensor: trace.mark(tensor, "checkpoint", None, name or "checkpoint"), tensors)
 
 
 class _Pipeline:
     """One call of ``pipeline``."""
 
-    def __init__(self, trace: FunctionTrace, given: dict[str, Any]) -> None:
-        self.trace, self.given = trace, given
-        self.infeed: IPUInfeedQueue | None = given.pop("infeed_queue")
-        self.outfeed: IPUOutfeedQueue | None = given.pop("outfeed_queue")
-        self.inputs = given.pop("inputs")
-        self.stages = given["computational_stages"]
+    def __init__(self, trace: FunctionTrace, options: dict[str, Any]) -> None:
+        self.trace, self.options = trace, options
+        self.infeed: IPUInfeedQueue | None = options.pop("infeed_queue")
+        self.outfeed: IPUOutfeedQueue | None = options.pop("outfeed_queue")
+        self.inputs = options.pop("inputs")
+        self.stages = options["computational_stages"]
         self.dynamic: Any = None
         self._check_queues()
 
@@ -188,14 +188,14 @@ class _Pipeline:
 
     def arguments(self) -> dict[str, Any]:
         """The arguments in the form that the argument checks take."""
-        made = dict(self.given)
-        if made["recomputation_mode"] is None:
-            made["recomputation_mode"] = RecomputationMode.Auto
-        made["gradient_accumulation_count"] = self.count(made["gradient_accumulation_count"])
-        method = made["reduction_method"]
-        made["reduction_method"] = GradientAccumulationReductionMethod.parse(method).name
+        options = dict(self.options)
+        if options["recomputation_mode"] is None:
+            options["recomputation_mode"] = RecomputationMode.Auto
+        options["gradient_accumulation_count"] = self.count(options["gradient_accumulation_count"])
+        method = options["reduction_method"]
+        options["reduction_method"] = GradientAccumulationReductionMethod.parse(method).name
         rows = None if self.outfeed is None else self.outfeed.rows
-        return {**made, "outfeed_queue": rows, "infeed_queue": None, "late": True}
+        return {**options, "outfeed_queue": rows, "infeed_queue": None, "late": True}
 
     def count(self, value: Any) -> Any:
         """The number of mini-batches, or a function if it is known only in a run."""
@@ -213,7 +213,7 @@ class _Pipeline:
         """Call the stages and the optimizer function, and add the weight update."""
         names = [_names(stage) for stage in self.stages]
         arguments = self.arguments()
-        functions = [[StageFunction(one) for one in stage] for stage in names]
+        functions = [[StageFunction(part) for part in stage] for stage in names]
         call = PipelineCall(**{**arguments, "computational_stages": _shaped(self.stages, functions)})
         trace = self.trace
         outer = trace.section
@@ -250,21 +250,21 @@ class _Pipeline:
             ipus = call.mapping[number]
             parts = list(stage) if isinstance(stage, list | tuple) else [stage]
             outputs: list[Any] = []
-            for place, function in enumerate(parts):
+            for index, function in enumerate(parts):
                 start = self.trace.position()
                 result = self.call_stage(function, values)
                 end = self.trace.position()
-                ipu = 0 if ipus == (ALL_IPUS,) else ipus[min(place, len(ipus) - 1)]
+                ipu = 0 if ipus == (ALL_IPUS,) else ipus[min(index, len(ipus) - 1)]
                 ranges.append((start, end, number, ipu))
-                functions[number][place] = self.described(functions[number][place], result, values, start, end)
-                if functions[number][place].captured:
-                    name = functions[number][place].captured[0]
+                functions[number][index] = self.described(functions[number][index], result, values, start, end)
+                if functions[number][index].captured:
+                    name = functions[number][index].captured[0]
                     raise ValueError(
                         f"Trying to capture the tensor {name} which is not a resource. This tensor needs to be "
                         "passed as either part of the `input` or `infeed_queue` of the pipeline."
                     )
                 outputs.append(result)
-            values = outputs[0] if len(outputs) == 1 else [one for part in outputs for one in nest.flatten(part)]
+            values = outputs[0] if len(outputs) == 1 else [value for part in outputs for value in nest.flatten(part)]
         tensors, _ = split_outputs(values)
         if tensors and self.outfeed is None and call.optimizer_function is None:
             listed = ", ".join(tensor.name for tensor in tensors)
@@ -284,12 +284,13 @@ class _Pipeline:
     def first_inputs(self) -> Any:
         """The arguments of stage 0: the inputs, then an element of the infeed."""
         values: list[Any] = []
-        for one in self.inputs or ():
-            if isinstance(one, resource_variable_ops.BaseResourceVariable):
+        for value in self.inputs or ():
+            if isinstance(value, resource_variable_ops.BaseResourceVariable):
                 warnings.warn(
-                    f"{one.name} is passed to the pipeline by its value; use it in the stages directly", stacklevel=4
+                    f"{value.name} is passed to the pipeline by its value; use it in the stages directly",
+                    stacklevel=4,
                 )
-            values.append(self.trace.graph.capture(ops.convert_to_tensor(one)))
+            values.append(self.trace.graph.capture(ops.convert_to_tensor(value)))
         if self.infeed is None:
             return values
         element = self.infeed._dequeue()
@@ -302,24 +303,24 @@ class _Pipeline:
             return function(**values)
         if isinstance(values, tuple) and len(values) == 2 and isinstance(values[1], dict):
             return function(*values[0], **values[1])
-        given = [] if values is None else list(values) if isinstance(values, list | tuple) else [values]
-        return function(*given)
+        arguments = [] if values is None else list(values) if isinstance(values, list | tuple) else [values]
+        return function(*arguments)
 
     def described(self, function: StageFunction, result: Any, values: Any, start: int, end: int) -> StageFunction:
         """Describe what a stage returns, uses and captures."""
         trace = self.trace
         everything = trace.graph.get_operations()
         inside = {op.name for op in everything[start:end]}
-        given = {id(one) for one in nest.flatten(values) if isinstance(one, tensor_lib.Tensor)}
+        operands = {id(value) for value in nest.flatten(values) if isinstance(value, tensor_lib.Tensor)}
         resources = {inner.name: outer for outer, inner in trace.captures() if is_resource(outer)}
         plain = {inner.name: outer for outer, inner in trace.captures() if not is_resource(outer)}
         variables, captured = dict[str, None](), dict[str, None]()
-        shards = {one for first, last, ipus in trace.shards if start <= first and last <= end for one in ipus}
+        shards = {ipu for first, last, ipus in trace.shards if start <= first and last <= end for ipu in ipus}
         for op in everything[start:end]:
             for tensor in op.inputs:
                 if tensor.name in resources:
                     variables[resources[tensor.name].op.name] = None
-                elif id(tensor) in given or _is_given(tensor, values):
+                elif id(tensor) in operands or _is_given(tensor, values):
                     continue
                 elif tensor.name in plain:
                     if plain[tensor.name].op.type != "PlaceholderWithDefault":
@@ -341,35 +342,35 @@ class _Pipeline:
         trace, (_, _, last, ipu) = self.trace, ranges[-1]
         start = trace.position()
         assert call.optimizer_function is not None
-        asked = self.call_stage(call.optimizer_function, values)
+        spec = self.call_stage(call.optimizer_function, values)
         ranges.append((start, trace.position(), last, ipu))
-        if not isinstance(asked, OptimizerFunctionOutput):
+        if not isinstance(spec, OptimizerFunctionOutput):
             raise TypeError(
                 "The optimizer_function of a pipeline must return an OptimizerFunctionOutput, not "
-                f"{type(asked).__name__}"
+                f"{type(spec).__name__}"
             )
-        pairs = [(gradient, variable) for gradient, variable in self.gradients(asked) if gradient is not None]
+        pairs = [(gradient, variable) for gradient, variable in self.gradients(spec) if gradient is not None]
         if not pairs:
             raise ValueError("No variables to optimize. The loss depends on no trainable variable of the pipeline.")
         marked = totals(trace, pairs, self.accumulated_type(call))
         with trace.updating():
             if (
-                is_keras(asked.opt)
-                or type(asked.opt).apply_gradients is None
-                or asked.apply_gradients_args
-                or asked.apply_gradients_kwargs
+                is_keras(spec.opt)
+                or type(spec.opt).apply_gradients is None
+                or spec.apply_gradients_args
+                or spec.apply_gradients_kwargs
             ):
-                done = asked.opt.apply_gradients(marked, *asked.apply_gradients_args, **asked.apply_gradients_kwargs)
+                done = spec.opt.apply_gradients(marked, *spec.apply_gradients_args, **spec.apply_gradients_kwargs)
             else:
-                done = apply_gradients(asked.opt, marked)
-        section.roots += [one for one in [done] if isinstance(one, ops.Operation)]
-        if asked.captured_gradient_outfeed is not None:
-            self.enqueue_captured(asked, call)
-        return asked.loss
+                done = apply_gradients(spec.opt, marked)
+        section.roots += [op for op in [done] if isinstance(op, ops.Operation)]
+        if spec.captured_gradient_outfeed is not None:
+            self.enqueue_captured(spec, call)
+        return spec.loss
 
-    def enqueue_captured(self, asked: OptimizerFunctionOutput, call: PipelineCall) -> None:
+    def enqueue_captured(self, spec: OptimizerFunctionOutput, call: PipelineCall) -> None:
         """Enqueue captured gradients: combined like those of weights, or for each mini-batch."""
-        queue, source = asked.captured_gradient_outfeed, asked.tape or asked.gradient_capture_context
+        queue, source = spec.captured_gradient_outfeed, spec.tape or spec.gradient_capture_context
         captured = dict(source.captured_gradients)
         if not captured:
             raise ValueError("No gradient was captured; use capture_upstream_gradients in a stage.")
@@ -380,24 +381,24 @@ class _Pipeline:
                 captured = {tag: gradient / count for tag, gradient in captured.items()}
         queue.enqueue(captured)
 
-    def gradients(self, asked: OptimizerFunctionOutput) -> list[tuple[Any, Any]]:
-        if asked.tape is not None:
-            variables = list(asked.tape.watched_variables())
-            return list(zip(asked.tape.gradient(asked.loss, variables), variables, strict=True))
-        if is_keras(asked.opt):
-            if asked.variables:
-                found = gradients_impl.gradients(asked.loss, list(asked.variables))
-                return list(zip(found, asked.variables, strict=True))
-            return list(compute_gradients(asked.opt, asked.loss))
+    def gradients(self, spec: OptimizerFunctionOutput) -> list[tuple[Any, Any]]:
+        if spec.tape is not None:
+            variables = list(spec.tape.watched_variables())
+            return list(zip(spec.tape.gradient(spec.loss, variables), variables, strict=True))
+        if is_keras(spec.opt):
+            if spec.variables:
+                gradients = gradients_impl.gradients(spec.loss, list(spec.variables))
+                return list(zip(gradients, spec.variables, strict=True))
+            return list(compute_gradients(spec.opt, spec.loss))
         return list(
-            asked.opt.compute_gradients(asked.loss, *asked.compute_gradients_args, **asked.compute_gradients_kwargs)
+            spec.opt.compute_gradients(spec.loss, *spec.compute_gradients_args, **spec.compute_gradients_kwargs)
         )
 
     def accumulated_type(self, call: PipelineCall) -> Callable[[Any], Any]:
-        given = call.gradient_accumulation_dtype
-        if callable(given) and not isinstance(given, type | dtypes.DType):
-            return given  # type: ignore[no-any-return]
-        return lambda variable: given
+        dtype = call.gradient_accumulation_dtype
+        if callable(dtype) and not isinstance(dtype, type | dtypes.DType):
+            return dtype  # type: ignore[no-any-return]
+        return lambda variable: dtype
 
     # Results
 
@@ -433,12 +434,12 @@ class _Pipeline:
 
 
 def _is_given(tensor: Any, values: Any) -> bool:
-    return any(tensor is one for one in nest.flatten(values))
+    return any(tensor is value for value in nest.flatten(values))
 
 
 def _names(stage: Any) -> list[str]:
     parts = stage if isinstance(stage, list | tuple) else [stage]
-    return [getattr(one, "__name__", type(one).__name__) for one in parts]
+    return [getattr(function, "__name__", type(function).__name__) for function in parts]
 
 
 def _shaped(stages: Sequence[Any], functions: list[list[StageFunction]]) -> list[Any]:

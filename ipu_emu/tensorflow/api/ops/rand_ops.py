@@ -16,5 +16,5 @@ def dropout(
     if not 0 <= rate < 1:
         raise ValueError(f"The rate must be in the interval [0, 1), not {rate}")
     shape = array_ops.shape(x) if noise_shape is None else noise_shape
-    kept = random_ops.random_uniform(shape, dtype=x.dtype, name=name) >= rate
-    return x * math_ops.cast(kept, x.dtype) * (1.0 / (1.0 - rate))
+    mask = random_ops.random_uniform(shape, dtype=x.dtype, name=name) >= rate
+    return x * math_ops.cast(mask, x.dtype) * (1.0 / (1.0 - rate))

@@ -19,5 +19,5 @@ def replication_index(name: str | None = None) -> Any:
 
 def replication_factor(name: str | None = None) -> Any:
     """The number of replicas."""
-    made = trace_of("replication_factor").placeholder(dtypes.int32, [], "replication_factor", None, name)
-    return array_ops.identity(made)
+    placeholder = trace_of("replication_factor").placeholder(dtypes.int32, [], "replication_factor", None, name)
+    return array_ops.identity(placeholder)

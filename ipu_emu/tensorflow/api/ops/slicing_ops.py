@@ -20,7 +20,7 @@ def sequence_slice(
     with ops.name_scope(name or "sequence_slice"):
         dst, src = ops.convert_to_tensor(dst), ops.convert_to_tensor(src)
         counts, sources, places = (
-            math_ops.cast(one, dtypes.int32)[:, None] for one in (num_elems, src_offsets, dst_offsets)
+            math_ops.cast(numbers, dtypes.int32)[:, None] for numbers in (num_elems, src_offsets, dst_offsets)
         )
         rows = math_ops.range(int(dst.shape[0]))[None, :]
         covers = math_ops.logical_and(rows >= places, rows < places + counts)

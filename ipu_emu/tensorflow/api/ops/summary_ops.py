@@ -22,13 +22,13 @@ def ipu_compile_summary(name: str, op_list: Any, collections: Any = None) -> Any
         value = summary_pb2.Summary.Value(tag=name)
         value.metadata.plugin_data.plugin_name = "text"
         value.tensor.CopyFrom(tensor_util.make_tensor_proto("\n\n".join(SessionRuns.listings(graph))))
-        found: bytes = summary_pb2.Summary(value=[value]).SerializeToString()
-        return found
+        serialised: bytes = summary_pb2.Summary(value=[value]).SerializeToString()
+        return serialised
 
-    after = [one for one in nest.flatten(op_list) if one is not None]
+    after = [op for op in nest.flatten(op_list) if op is not None]
     with ops.control_dependencies(after):
-        made = script_ops.numpy_function(summary, [], dtypes.string, name=name)
-    made.set_shape(())
+        tensor = script_ops.numpy_function(summary, [], dtypes.string, name=name)
+    tensor.set_shape(())
     for collection in [ops.GraphKeys.SUMMARIES] if collections is None else collections:
-        ops.add_to_collection(collection, made)
-    return made
+        ops.add_to_collection(collection, tensor)
+    return tensor

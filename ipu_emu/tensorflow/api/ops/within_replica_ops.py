@@ -26,41 +26,42 @@ _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
 
 def all_gather(input_shards: Sequence[Any], axis: int = 0, name: str | None = None) -> list[Any]:
     """The tensors of all shards one after the other along ``axis``, on each shard."""
-    given = _tensors(input_shards)
-    return [_on(shard, lambda: array_ops.concat(given, axis), name or "all_gather") for shard in range(len(given))]
+    parts = _tensors(input_shards)
+    return [_on(shard, lambda: array_ops.concat(parts, axis), name or "all_gather") for shard in range(len(parts))]
 
 
 def all_reduce(input_shards: Sequence[Any], op: str, name: str | None = None) -> list[Any]:
     """The combination of the tensors of all shards, on each shard."""
-    given = _tensors(input_shards)
-    return [_on(shard, lambda: _combined(given, op), name or "all_reduce") for shard in range(len(given))]
+    tensors = _tensors(input_shards)
+    return [_on(shard, lambda: _combined(tensors, op), name or "all_reduce") for shard in range(len(tensors))]
 
 
 def reduce_scatter(input_shards: Sequence[Any], op: str, name: str | None = None) -> list[Any]:
     """A part of the combination of all flattened tensors on each shard; the last part is padded with zeros."""
-    given = [array_ops.reshape(one, [-1]) for one in _tensors(input_shards)]
-    size = -(-int(given[0].shape[0]) // len(given))
-    more = size * len(given) - int(given[0].shape[0])
-    parts = [array_ops.pad(one, [[0, more]]) for one in given] if more else given
+    tensors = [array_ops.reshape(tensor, [-1]) for tensor in _tensors(input_shards)]
+    size = -(-int(tensors[0].shape[0]) // len(tensors))
+    more = size * len(tensors) - int(tensors[0].shape[0])
+    parts = [array_ops.pad(tensor, [[0, more]]) for tensor in tensors] if more else tensors
 
     def part(shard: int) -> Any:
-        return _combined([one[shard * size : (shard + 1) * size] for one in parts], op)
+        return _combined([tensor[shard * size : (shard + 1) * size] for tensor in parts], op)
 
-    return [_on(shard, partial(part, shard), name or "reduce_scatter") for shard in range(len(given))]
+    return [_on(shard, partial(part, shard), name or "reduce_scatter") for shard in range(len(tensors))]
 
 
 def _tensors(shards: Sequence[Any]) -> list[Any]:
-    given = [ops.convert_to_tensor(one) for one in shards]
-    if not given or len({tuple(one.shape.as_list()) for one in given}) > 1:
-        raise ValueError(f"give one tensor for each shard, all of one shape, not {[str(one.shape) for one in given]}")
-    return given
+    tensors = [ops.convert_to_tensor(shard) for shard in shards]
+    shapes = [str(tensor.shape) for tensor in tensors]
+    if len(set(shapes)) != 1:
+        raise ValueError(f"give one tensor for each shard, all of one shape, not {shapes}")
+    return tensors
 
 
-def _combined(given: Sequence[Any], op: str) -> Any:
+def _combined(tensors: Sequence[Any], op: str) -> Any:
     if op not in _COMBINE:
         raise ValueError(f"'{op}' is not an operator; use one of {', '.join(_COMBINE)}")
-    first = given[0] * given[0] if op == "COLLECTIVE_OP_SQUARE_ADD" else given[0]
-    return reduce(_COMBINE[op], given[1:], first)
+    first = tensors[0] * tensors[0] if op == "COLLECTIVE_OP_SQUARE_ADD" else tensors[0]
+    return reduce(_COMBINE[op], tensors[1:], first)
 
 
 def _on(shard: int, make: Callable[[], Any], name: str) -> Any:

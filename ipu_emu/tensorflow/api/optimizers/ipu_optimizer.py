@@ -41,8 +41,8 @@ class IpuOptimizer(optimizer.Optimizer):  # type: ignore[misc]
 
     def variables(self) -> Any:
         """The variables of the wrapped optimizer."""
-        found = self._opt.variables
-        return found() if callable(found) else found
+        variables = self._opt.variables
+        return variables() if callable(variables) else variables
 
 
 def is_keras(opt: Any) -> bool:
@@ -63,7 +63,7 @@ def _trainable(trace: FunctionTrace) -> list[Any]:
     from tensorflow.python.ops import variables as tf_variables
 
     used = {id(outer) for outer, _ in trace.captures()}
-    return [one for one in tf_variables.trainable_variables() if id(one.handle) in used]
+    return [variable for variable in tf_variables.trainable_variables() if id(variable.handle) in used]
 
 
 def apply_gradients(opt: Any, pairs: Any, global_step: Any = None, name: str | None = None) -> Any:
@@ -85,13 +85,13 @@ def totals(
 
 def total(trace: FunctionTrace, gradient: Any, dtype: Any = None) -> Any:
     """The sum of ``gradient`` over mini-batches; a gradient that is such a sum is returned unchanged."""
-    given = dense(gradient)
-    marker = trace.markers.get(given.op.name)
+    tensor = dense(gradient)
+    marker = trace.markers.get(tensor.op.name)
     if marker is not None and marker.kind == "total":
-        return given
-    if dtype is None or dtypes.as_dtype(dtype) == given.dtype:
-        return trace.mark(given, "total", None, "gradient")
+        return tensor
+    if dtype is None or dtypes.as_dtype(dtype) == tensor.dtype:
+        return trace.mark(tensor, "total", None, "gradient")
     from tensorflow.python.ops import math_ops
 
     kind = dtypes.as_dtype(dtype)
-    return trace.mark(math_ops.cast(given, kind), "total", kind.as_numpy_dtype, "gradient")
+    return trace.mark(math_ops.cast(tensor, kind), "total", kind.as_numpy_dtype, "gradient")

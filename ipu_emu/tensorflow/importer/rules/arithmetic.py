@@ -54,7 +54,7 @@ def _where(condition: Value, a: Value | float, b: Value | float) -> Value:
     """Select a where the condition holds, else b; one of the two may be a number."""
     like = a if isinstance(a, Value) else b
     assert isinstance(like, Value)
-    first, second = (one if isinstance(one, Value) else like.like(one) for one in (a, b))
+    first, second = (value if isinstance(value, Value) else like.like(value) for value in (a, b))
     return condition.op("Where", first, second)
 
 
@@ -86,14 +86,14 @@ def _no_nan(operation: Callable[[Value, Value], Value], which: int) -> Rule:
     """A product or quotient that is 0 wherever its operand ``which`` is 0."""
 
     def formula(a: Value, b: Value) -> Value:
-        made = operation(a, b)
-        return _where(_zero((a, b)[which]), made.like(0), made)
+        result = operation(a, b)
+        return _where(_zero((a, b)[which]), result.like(0), result)
 
     return elementwise(formula)
 
 
 def _add_many(node: SourceNode) -> Held | TensorList:
-    lists = [one for one in node.inputs if isinstance(one, TensorList)]
+    lists = [value for value in node.inputs if isinstance(value, TensorList)]
     if lists:
         return _added(node, lists)
     values, first = node.aligned()
@@ -103,8 +103,8 @@ def _add_many(node: SourceNode) -> Held | TensorList:
 def _added(node: SourceNode, lists: list[TensorList]) -> TensorList:
     """The sums of the elements of lists; an element that was not set is zero."""
     items: list[Any] = []
-    for given in zip(*(one.items for one in lists), strict=True):
-        values = [node.of(one) for one in given if one is not None]
+    for elements in zip(*(tensor_list.items for tensor_list in lists), strict=True):
+        values = [node.of(element) for element in elements if element is not None]
         items.append(Held(values[0].op("Sum", *values[1:]) if len(values) > 1 else values[0]) if values else None)
     return TensorList(tuple(items), lists[0].shape, lists[0].dtype)
 
@@ -206,9 +206,9 @@ def _identities(node: SourceNode) -> list[Any]:
 
 def _zeros_like(number: float) -> Rule:
     def rule(node: SourceNode) -> Known | TensorList:
-        given = node.inputs[0]
-        if isinstance(given, TensorList):
-            return TensorList((None,) * len(given.items), given.shape, given.dtype)
+        value = node.inputs[0]
+        if isinstance(value, TensorList):
+            return TensorList((None,) * len(value.items), value.shape, value.dtype)
         return Known(np.full(node.shape(0), number, node.numpy_of("T")))
 
     return rule

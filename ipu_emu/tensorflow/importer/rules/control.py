@@ -25,7 +25,7 @@ def _call(node: SourceNode) -> list[Imported]:
 
 
 def _branches(node: SourceNode) -> list[Any]:
-    return node.writer.branch(node, [node.writer.function_of(node.op, one) for one in ("then_branch", "else_branch")])
+    return node.writer.branch(node, [node.writer.function_of(node.op, key) for key in ("then_branch", "else_branch")])
 
 
 def _case(node: SourceNode) -> list[Any]:
@@ -49,17 +49,17 @@ def _while(node: SourceNode) -> list[Imported]:
 
 
 def _list(node: SourceNode) -> TensorList:
-    given = node.inputs[0]
-    if not isinstance(given, TensorList):
+    value = node.inputs[0]
+    if not isinstance(value, TensorList):
         raise node.refuse("it takes a list of tensors")
-    return given
+    return value
 
 
 def _element_shape(node: SourceNode, index: int) -> tuple[int, ...] | None:
-    given = node.inputs[index]
-    if not isinstance(given, Known):
+    value = node.inputs[index]
+    if not isinstance(value, Known):
         return None
-    shape = tuple(int(one) for one in given.array.reshape(-1)) if given.array.ndim else None
+    shape = tuple(int(size) for size in value.array.reshape(-1)) if value.array.ndim else None
     return None if shape is None or -1 in shape else shape
 
 
@@ -87,13 +87,13 @@ def _row(node: SourceNode, index: int) -> Held:
     return Held(cut.shaped(shape[1:]))
 
 
-def _item(node: SourceNode, given: TensorList, index: int) -> Any:
-    found = given.items[index]
-    if found is not None:
-        return found
-    if given.shape is None:
+def _item(node: SourceNode, tensor_list: TensorList, index: int) -> Any:
+    item = tensor_list.items[index]
+    if item is not None:
+        return item
+    if tensor_list.shape is None:
         raise node.refuse(f"element {index} of the list was not set")
-    return Known(np.zeros(given.shape, given.dtype))
+    return Known(np.zeros(tensor_list.shape, tensor_list.dtype))
 
 
 def _get(node: SourceNode) -> Any:
@@ -101,31 +101,31 @@ def _get(node: SourceNode) -> Any:
 
 
 def _set(node: SourceNode) -> TensorList:
-    given, index = _list(node), node.integer(1)
-    items = list(given.items)
+    tensor_list, index = _list(node), node.integer(1)
+    items = list(tensor_list.items)
     items += [None] * (index + 1 - len(items))
     items[index] = node.inputs[2]
-    return TensorList(tuple(items), given.shape or node.shape(2), given.dtype)
+    return TensorList(tuple(items), tensor_list.shape or node.shape(2), tensor_list.dtype)
 
 
 def _stack(node: SourceNode) -> Any:
-    given = _list(node)
-    items = [_item(node, given, index) for index in range(len(given.items))]
-    if all(isinstance(one, Known) for one in items):
-        return Known(np.stack([one.array for one in items]))
-    values = [node.of(one) for one in items]
+    tensor_list = _list(node)
+    items = [_item(node, tensor_list, index) for index in range(len(tensor_list.items))]
+    if all(isinstance(item, Known) for item in items):
+        return Known(np.stack([item.array for item in items]))
+    values = [node.of(item) for item in items]
     rows = [value.shaped((1, *value.tensor.shape)) for value in values]
     return rows[0].op("Concat", *rows[1:], axis=0) if len(rows) > 1 else rows[0]
 
 
 def _push(node: SourceNode) -> TensorList:
-    given = _list(node)
-    return TensorList((*given.items, node.inputs[1]), given.shape or node.shape(1), given.dtype)
+    tensor_list = _list(node)
+    return TensorList((*tensor_list.items, node.inputs[1]), tensor_list.shape or node.shape(1), tensor_list.dtype)
 
 
 def _pop(node: SourceNode) -> list[Any]:
-    given = _list(node)
-    return [TensorList(given.items[:-1], given.shape, given.dtype), _item(node, given, -1)]
+    tensor_list = _list(node)
+    return [TensorList(tensor_list.items[:-1], tensor_list.shape, tensor_list.dtype), _item(node, tensor_list, -1)]
 
 
 def _length(node: SourceNode) -> Known:

@@ -32,14 +32,14 @@ def _gathered(node: SourceNode, data: Value, axis: int, batch: int) -> Value:
         data = data.op("Transpose", perm=order)
     groups, rest = prod(shape[:batch]), data.tensor.shape[batch + 1 :]
     rows = data.shaped((groups * shape[axis], *rest))
-    each = indices.shaped((groups, prod(own[batch:])))
+    flat_indices = indices.shaped((groups, prod(own[batch:])))
     starts = node.constant(np.arange(groups)[:, None] * shape[axis], np.int32)
-    made = rows.op("Gather", each + starts, axis=0).shaped((*own, *rest))
+    gathered = rows.op("Gather", flat_indices + starts, axis=0).shaped((*own, *rest))
     if axis == batch:
-        return made
-    kept, inner = len(own), axis - batch
-    order = [*range(batch), *range(kept, kept + inner), *range(batch, kept), *range(kept + inner, kept + len(rest))]
-    return made.op("Transpose", perm=order)
+        return gathered
+    rank, inner = len(own), axis - batch
+    order = [*range(batch), *range(rank, rank + inner), *range(batch, rank), *range(rank + inner, rank + len(rest))]
+    return gathered.op("Transpose", perm=order)
 
 
 def _gather(node: SourceNode) -> Value:
@@ -85,8 +85,8 @@ def _sorted_segment_sum(node: SourceNode) -> Value:
 
 def _scatter_sum(node: SourceNode, indices: Value, updates: Value, shape: tuple[int, ...]) -> Value:
     depth = indices.tensor.shape[-1]
-    made = rows_added(node, updates, _places(node, indices, shape[:depth]), prod(shape[:depth]))
-    return made.shaped(shape)
+    sums = rows_added(node, updates, _places(node, indices, shape[:depth]), prod(shape[:depth]))
+    return sums.shaped(shape)
 
 
 def _scatter_nd(node: SourceNode) -> Value:
@@ -165,12 +165,12 @@ def _count(node: SourceNode) -> Value:
     size = node.integer(1) if bounded is None else bounded
     numbers, kind = cast_to(node.x, np.int32), node.numpy_of("T")
     shape = numbers.tensor.shape
-    found = numbers.shaped((*shape, 1)).op("Equal", node.constant(np.arange(size), np.int32))
-    one = node.constant(1, kind)
-    weights = one if 0 in node.shape(2) else node.value(2).shaped((*shape, 1))
+    matches = numbers.shaped((*shape, 1)).op("Equal", node.constant(np.arange(size), np.int32))
+    unit = node.constant(1, kind)
+    weights = unit if 0 in node.shape(2) else node.value(2).shaped((*shape, 1))
     if any(entry.name == "binary_output" for entry in node.op.op_def.attr) and node.attr("binary_output"):
-        return found.op("Where", one, one.like(0)).op("ReduceMax", axes=[len(shape) - 1], keepdims=0)
-    return found.op("Where", weights, one.like(0)).op("ReduceSum", axes=[len(shape) - 1], keepdims=0)
+        return matches.op("Where", unit, unit.like(0)).op("ReduceMax", axes=[len(shape) - 1], keepdims=0)
+    return matches.op("Where", weights, unit.like(0)).op("ReduceSum", axes=[len(shape) - 1], keepdims=0)
 
 
 def _top_k(node: SourceNode) -> list[Value]:

@@ -14,9 +14,9 @@ def _band(node: SourceNode) -> Value:
     rows, columns = node.shape(0)[-2:]
     lower, upper = node.integer(1), node.integer(2)
     i, j = np.ogrid[:rows, :columns]
-    kept = ((lower < 0) | (i - j <= lower)) & ((upper < 0) | (j - i <= upper))
+    mask = ((lower < 0) | (i - j <= lower)) & ((upper < 0) | (j - i <= upper))
     x = node.x
-    return node.constant(kept, np.bool_).op("Where", x, x.like(0))
+    return node.constant(mask, np.bool_).op("Where", x, x.like(0))
 
 
 def _diagonal(node: SourceNode) -> Value:

@@ -20,8 +20,8 @@ def _tile(node: SourceNode) -> Any:
     if all(count == 1 for count in repeats):
         return node.inputs[0]
     spread = tuple(count * size for count, size in zip(repeats, shape, strict=True))
-    if (made := _spread_pixel(node, spread)) is not None:
-        return made
+    if (result := _spread_pixel(node, spread)) is not None:
+        return result
     return node.x.op("Tile", node.constant(repeats, np.int32))
 
 
@@ -32,10 +32,10 @@ def _broadcast(node: SourceNode) -> Held | Value:
 
 def _spread_pixel(node: SourceNode, shape: tuple[int, ...]) -> Held | None:
     """Images of one pixel [N, 1, 1, C] as ``shape``, which has as many images and channels: a mean's gradient."""
-    given, held = node.shape(0), node.inputs[0]
-    if not isinstance(held, Held) or len(given) != 4 or len(shape) != 4:
+    own, held = node.shape(0), node.inputs[0]
+    if not isinstance(held, Held) or len(own) != 4 or len(shape) != 4:
         return None
-    if given != (shape[0], 1, 1, shape[3]) or shape[1] == 1 or shape[2] == 1:
+    if own != (shape[0], 1, 1, shape[3]) or shape[1] == 1 or shape[2] == 1:
         return None
     return Held(node.first(0).spread_to((shape[0], shape[3], *shape[1:3])), channels_first=True)
 
@@ -46,7 +46,7 @@ def _fill(node: SourceNode) -> Value:
 
 def _pads(node: SourceNode) -> list[int]:
     pairs = node.known(1)
-    return [int(one) for one in (*pairs[:, 0], *pairs[:, 1])]
+    return [int(pad) for pad in (*pairs[:, 0], *pairs[:, 1])]
 
 
 def _pad(node: SourceNode) -> Any:
@@ -108,16 +108,16 @@ def _space_to_depth(node: SourceNode) -> Held:
 def _depth_to_space(node: SourceNode) -> Held:
     size = int(node.attr("block_size"))
     n, h, w, c = node.shape(0)
-    each = c // (size * size)
-    x = node.x.shaped((n, h, w, size, size, each))
-    return Held(x.op("Transpose", perm=[0, 1, 3, 2, 4, 5]).shaped((n, h * size, w * size, each)))
+    depth = c // (size * size)
+    x = node.x.shaped((n, h, w, size, size, depth))
+    return Held(x.op("Transpose", perm=[0, 1, 3, 2, 4, 5]).shaped((n, h * size, w * size, depth)))
 
 
 def _space_to_batch(node: SourceNode) -> Value:
     blocks, pairs, value = node.integers(1), node.known(2), node.x
     rest = value.tensor.shape[len(blocks) + 1 :]
-    begins = [0, *(int(one) for one in pairs[:, 0]), *[0] * len(rest)]
-    ends = [0, *(int(one) for one in pairs[:, 1]), *[0] * len(rest)]
+    begins = [0, *(int(pad) for pad in pairs[:, 0]), *[0] * len(rest)]
+    ends = [0, *(int(pad) for pad in pairs[:, 1]), *[0] * len(rest)]
     if any((*begins, *ends)):
         value = value.op("Pad", pads=[*begins, *ends], mode="constant", value=0.0)
     shape, count = value.tensor.shape, len(blocks)
@@ -136,7 +136,7 @@ def _batch_to_space(node: SourceNode) -> Value:
     pairs = [axis for i in range(count) for axis in (count + 1 + i, i)]
     value = value.op("Transpose", perm=[count, *pairs, *range(2 * count + 1, 2 * count + 1 + len(rest))])
     value = value.shaped((batch, *(shape[i + 1] * b for i, b in enumerate(blocks)), *rest))
-    begins = [0, *(int(one) for one in crops[:, 0]), *[0] * len(rest)]
+    begins = [0, *(int(crop) for crop in crops[:, 0]), *[0] * len(rest)]
     ends = [
         batch,
         *(value.tensor.shape[i + 1] - int(crop) for i, crop in enumerate(crops[:, 1])),

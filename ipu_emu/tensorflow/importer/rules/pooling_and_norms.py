@@ -57,7 +57,7 @@ def _made(node: SourceNode, value: Value) -> Held | Value:
 def _windows(node: SourceNode, shape: tuple[int, ...]) -> dict[str, Any]:
     """The attributes of a pooling over images of ``shape`` in TensorFlow's order of axes."""
     last = is_channels_last(node)
-    kernel, strides, sizes = (spatial(one, last) for one in (node.attr("ksize"), node.attr("strides"), shape))
+    kernel, strides, sizes = (spatial(entries, last) for entries in (node.attr("ksize"), node.attr("strides"), shape))
     pads = padding_of(node, sizes, kernel, strides, [1] * len(sizes))
     return {"kernel_shape": kernel, "strides": strides, "pads": pads}
 
@@ -79,8 +79,8 @@ def _average_pool(node: SourceNode) -> Held | Value:
 def _average_pool_grad(node: SourceNode) -> Held | Value:
     """(shape of the input, gradient)"""
     shape = tuple(node.integers(0))
-    made = image_of(node, 1).op("AveragePoolGrad", shape=first_shape(node, shape), **_windows(node, shape))
-    return image_result(node, made)
+    gradient = image_of(node, 1).op("AveragePoolGrad", shape=first_shape(node, shape), **_windows(node, shape))
+    return image_result(node, gradient)
 
 
 # Batch normalisation
@@ -114,7 +114,7 @@ def _has_factor(node: SourceNode) -> bool:
 
 
 def _typed(x: Value, *others: Value) -> list[Value]:
-    return [cast_to(one, x.tensor.dtype.numpy) for one in others]
+    return [cast_to(other, x.tensor.dtype.numpy) for other in others]
 
 
 def _of_channel(value: Value) -> Value:
@@ -149,7 +149,7 @@ def _fixed_grad(g: Value, x: Value, scale: Value, mean: Value, inverse: Value) -
     wide, data = cast_to(g, np.float32), cast_to(x, np.float32)
     normal = (data - _of_channel(mean)) * _of_channel(inverse)
     dx = wide * _of_channel(scale * inverse)
-    sums = [one.op("ReduceSum", axes=[0, 2, 3], keepdims=0) for one in (wide * normal, wide)]
+    sums = [product.op("ReduceSum", axes=[0, 2, 3], keepdims=0) for product in (wide * normal, wide)]
     return [cast_to(dx, x.tensor.dtype.numpy), *sums]
 
 

@@ -39,7 +39,7 @@ def _einsum(node: SourceNode) -> Value:
 
 def spatial(values: Any, channels_last: bool) -> list[int]:
     """The entries of the spatial axes."""
-    return [int(one) for one in (values[1:-1] if channels_last else values[2:])]
+    return [int(entry) for entry in (values[1:-1] if channels_last else values[2:])]
 
 
 def is_channels_last(node: SourceNode) -> bool:
@@ -52,8 +52,8 @@ def padding_of(
     """The padding before every spatial axis, then after it."""
     kind = node.attr("padding").decode()
     if kind == "EXPLICIT":
-        given = list(node.attr("explicit_paddings"))
-        pairs = [given[2 * axis : 2 * axis + 2] for axis in range(len(sizes) + 2)]
+        paddings = list(node.attr("explicit_paddings"))
+        pairs = [paddings[2 * axis : 2 * axis + 2] for axis in range(len(sizes) + 2)]
         spatial = pairs[1:-1] if is_channels_last(node) else pairs[2:]
         return [pair[0] for pair in spatial] + [pair[1] for pair in spatial]
     if kind == "VALID":
@@ -70,8 +70,8 @@ def window_attributes(node: SourceNode, image: tuple[int, ...], kernel: list[int
     """Strides, dilations and padding of a convolution over ``image``, a shape in TensorFlow's order of axes."""
     last = is_channels_last(node)
     strides, sizes = spatial(node.attr("strides"), last), spatial(image, last)
-    given = list(node.attr("dilations")) if _has(node, "dilations") else []
-    dilations = spatial(given, last) if given else [1] * len(sizes)
+    entries = list(node.attr("dilations")) if _has(node, "dilations") else []
+    dilations = spatial(entries, last) if entries else [1] * len(sizes)
     pads = padding_of(node, sizes, kernel, strides, dilations)
     return {"strides": strides, "dilations": dilations, "pads": pads}
 
@@ -136,8 +136,8 @@ def _conv_data_grad(node: SourceNode) -> Held | Value:
     attributes = window_attributes(node, shape, list(filters[:-2]))
     target = first_shape(node, shape)
     g = image_of(node, 2)
-    made = g.op("ConvDataGrad", _turned(node.y), shape=target, group=target[1] // filters[-2], **attributes)
-    return image_result(node, made)
+    gradient = g.op("ConvDataGrad", _turned(node.y), shape=target, group=target[1] // filters[-2], **attributes)
+    return image_result(node, gradient)
 
 
 def _conv_filter_grad(node: SourceNode) -> Value:
@@ -153,8 +153,8 @@ def _conv_filter_grad(node: SourceNode) -> Value:
 
 
 def _deep(value: Value) -> Value:
-    height, width, channels, each = value.tensor.shape
-    return value.op("Transpose", perm=[2, 3, 0, 1]).shaped((channels * each, 1, height, width))
+    height, width, channels, multiplier = value.tensor.shape
+    return value.op("Transpose", perm=[2, 3, 0, 1]).shaped((channels * multiplier, 1, height, width))
 
 
 def _depthwise(node: SourceNode) -> Held | Value:
@@ -172,11 +172,11 @@ def _depthwise_data_grad(node: SourceNode) -> Held | Value:
 
 def _depthwise_filter_grad(node: SourceNode) -> Value:
     filters = node.integers(1)
-    height, width, channels, each = filters
+    height, width, channels, multiplier = filters
     attributes = window_attributes(node, node.shape(0), filters[:2])
-    target = [channels * each, 1, height, width]
-    made = image_of(node, 2).op("ConvWeightGrad", image_of(node, 0), shape=target, group=channels, **attributes)
-    return made.shaped((channels, each, height, width)).op("Transpose", perm=[2, 3, 0, 1])
+    target = [channels * multiplier, 1, height, width]
+    gradient = image_of(node, 2).op("ConvWeightGrad", image_of(node, 0), shape=target, group=channels, **attributes)
+    return gradient.shaped((channels, multiplier, height, width)).op("Transpose", perm=[2, 3, 0, 1])
 
 
 RULES: dict[str, Rule] = {

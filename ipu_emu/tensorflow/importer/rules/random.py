@@ -39,11 +39,11 @@ def _inverse_normal(p: Value) -> Value:
     """The inverse of the normal distribution in the middle (0.0227 to 0.977), by the inverse of erf (Giles, 2010)."""
     x = p * 2.0 - 1.0
     w = -((1 - x) * (x + 1.0)).op("Log") - 2.5
-    made = w.constantly(2.81022636e-08)
+    result = w.constantly(2.81022636e-08)
     for factor in (3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
                    0.246640727, 1.50140941):  # fmt: skip
-        made = made * w + factor
-    return made * x * sqrt(2)
+        result = result * w + factor
+    return result * x * sqrt(2)
 
 
 def _truncated(node: SourceNode) -> Value:

@@ -31,8 +31,8 @@ def _reduced(node: SourceNode, type: str, held: Held | None = None) -> Held:
         places = sorted(PLACES[axis] for axis in axes)
         left = [_AXES[place] for place in range(4) if place not in places]
         if keep or left == sorted(left):
-            made = held.value.op(type, axes=places, keepdims=keep)
-            return Held(made, channels_first=bool(keep))
+            reduced = held.value.op(type, axes=places, keepdims=keep)
+            return Held(reduced, channels_first=bool(keep))
         held = Held(node.writer.plain(held))
     return Held(held.value.op(type, axes=axes, keepdims=keep))
 
@@ -45,16 +45,16 @@ def _logical(type: str) -> Rule:
     """The rule of All, the minimum of zeros and ones, and of Any, the maximum."""
 
     def rule(node: SourceNode) -> Held:
-        given = node.held(0)
-        made = _reduced(node, type, Held(given.value.op("Cast", to=FLOAT.onnx), given.channels_first))
-        return Held(made.value.op("Greater", made.value.like(0.5)), made.channels_first)
+        held = node.held(0)
+        reduced = _reduced(node, type, Held(held.value.op("Cast", to=FLOAT.onnx), held.channels_first))
+        return Held(reduced.value.op("Greater", reduced.value.like(0.5)), reduced.channels_first)
 
     return rule
 
 
 def _norm(node: SourceNode) -> Held:
-    given = node.held(0)
-    return _reduced(node, "ReduceL2", Held(given.value.op("Abs"), given.channels_first))
+    held = node.held(0)
+    return _reduced(node, "ReduceL2", Held(held.value.op("Abs"), held.channels_first))
 
 
 def _half_square(node: SourceNode) -> Value:

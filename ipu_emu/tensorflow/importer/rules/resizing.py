@@ -23,30 +23,30 @@ def _nearest(node: SourceNode, size: int, wanted: int) -> NDArray[np.int32]:
     scale, places = _scale(node, size, wanted), np.arange(wanted, dtype=np.float32)
     if node.attr("half_pixel_centers"):
         places = places + np.float32(0.5)
-    found = places * scale
-    whole = np.floor(found + np.float32(0.5)) if node.attr("align_corners") else np.floor(found)
-    made: NDArray[np.int32] = np.clip(whole, 0, size - 1).astype(np.int32)
-    return made
+    source = places * scale
+    rounded = np.floor(source + np.float32(0.5)) if node.attr("align_corners") else np.floor(source)
+    pixels: NDArray[np.int32] = np.clip(rounded, 0, size - 1).astype(np.int32)
+    return pixels
 
 
 def _weights(node: SourceNode, size: int, wanted: int) -> NDArray[np.float32]:
     """The weight of each pixel in each wanted pixel, [wanted, size]."""
     scale, places = _scale(node, size, wanted), np.arange(wanted, dtype=np.float32)
     half = np.float32(0.5)
-    found = (places + half) * scale - half if node.attr("half_pixel_centers") else places * scale
-    below = np.floor(found)
-    share = (found - below).astype(np.float32)
-    made = np.zeros((wanted, size), np.float32)
+    source = (places + half) * scale - half if node.attr("half_pixel_centers") else places * scale
+    below = np.floor(source)
+    share = (source - below).astype(np.float32)
+    weights = np.zeros((wanted, size), np.float32)
     rows = np.arange(wanted)
-    np.add.at(made, (rows, np.maximum(below, 0).astype(int)), 1 - share)
-    np.add.at(made, (rows, np.minimum(np.ceil(found), size - 1).astype(int)), share)
-    return made
+    np.add.at(weights, (rows, np.maximum(below, 0).astype(int)), 1 - share)
+    np.add.at(weights, (rows, np.minimum(np.ceil(source), size - 1).astype(int)), share)
+    return weights
 
 
 def _along(node: SourceNode, x: Value, weights: tuple[NDArray[np.float32], ...]) -> Value:
     """The products of the weights with the rows, then with the columns, of images [N, H, W, C]."""
     n, h, w, c = x.tensor.shape
-    rows, columns = (node.constant(one, np.float32) for one in weights)
+    rows, columns = (node.constant(matrix, np.float32) for matrix in weights)
     high, wide = weights[0].shape[0], weights[1].shape[0]
     y = rows.op("MatMul", x.shaped((n, h, w * c))).shaped((n * high, w, c))
     return columns.op("MatMul", y).shaped((n, high, wide, c))

@@ -37,8 +37,8 @@ def _shapes(node: SourceNode) -> list[Known]:
 
 
 def _target(shape: Sequence[int], size: int) -> tuple[int, ...]:
-    known = prod(one for one in shape if one != -1)
-    return tuple(size // max(known, 1) if one == -1 else one for one in shape)
+    known = prod(length for length in shape if length != -1)
+    return tuple(size // max(known, 1) if length == -1 else length for length in shape)
 
 
 def _reshape(node: SourceNode) -> Value:
@@ -69,9 +69,9 @@ def _transpose(node: SourceNode) -> Held:
 
 
 def _joined(node: SourceNode, inputs: Sequence[int], axis: int) -> Held:
-    given = [node.inputs[index] for index in inputs]
-    images = all(isinstance(one, Held) and len(one.shape) == 4 for one in given)
-    if images and any(isinstance(one, Held) and one.channels_first for one in given):
+    operands = [node.inputs[index] for index in inputs]
+    images = all(isinstance(operand, Held) and len(operand.shape) == 4 for operand in operands)
+    if images and any(isinstance(operand, Held) and operand.channels_first for operand in operands):
         values, first = [node.first(index) for index in inputs], True
     else:
         values, first = [node.value(index) for index in inputs], False

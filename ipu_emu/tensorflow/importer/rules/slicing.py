@@ -34,20 +34,20 @@ def sliced(value: Value, begins: Sequence[int], ends: Sequence[int], steps: Sequ
 
 def _parts(value: Value, axis: int, sizes: Sequence[int]) -> list[Value]:
     """``value`` cut along ``axis``."""
-    made, start, shape = [], 0, value.tensor.shape
+    parts, start, shape = [], 0, value.tensor.shape
     for size in sizes:
         begins, ends = [0] * len(shape), list(shape)
         begins[axis], ends[axis] = start, start + size
-        made.append(sliced(value, begins, ends))
+        parts.append(sliced(value, begins, ends))
         start += size
-    return made
+    return parts
 
 
 def _unpack(node: SourceNode) -> list[Value]:
     shape = node.shape(0)
     axis = int(node.attr("axis")) % len(shape)
-    kept = (*shape[:axis], *shape[axis + 1 :])
-    return [part.shaped(kept) for part in _parts(node.x, axis, [1] * shape[axis])]
+    part_shape = (*shape[:axis], *shape[axis + 1 :])
+    return [part.shaped(part_shape) for part in _parts(node.x, axis, [1] * shape[axis])]
 
 
 def _split_into(node: SourceNode, index: int, axis: int, sizes: Sequence[int]) -> list[Any]:
@@ -64,8 +64,8 @@ def _split(node: SourceNode) -> list[Any]:
 
 def _split_by_sizes(node: SourceNode) -> list[Any]:
     sizes, axis = node.integers(1), node.integer(2)
-    whole = node.shape(0)[axis]
-    rest = whole - sum(size for size in sizes if size >= 0)
+    total = node.shape(0)[axis]
+    rest = total - sum(size for size in sizes if size >= 0)
     return _split_into(node, 0, axis, [size if size >= 0 else rest for size in sizes])
 
 
@@ -77,7 +77,7 @@ def _slice(node: SourceNode) -> Any:
     ends = [n if size == -1 else begin + size for begin, size, n in zip(begins, sizes, shape, strict=True)]
     held = node.held(0)
     if held.channels_first:
-        begins, ends = ([one[axis] for axis in (0, 3, 1, 2)] for one in (begins, ends))
+        begins, ends = ([bounds[axis] for axis in (0, 3, 1, 2)] for bounds in (begins, ends))
     return Held(sliced(held.value, begins, ends), held.channels_first)
 
 
@@ -104,10 +104,10 @@ class _Strided:
         self.ends: list[int] = []
         self.steps: list[int] = []
         self.final: list[int] = []
-        given, axis = len(begins), 0
-        for i in range(given):
+        count, axis = len(begins), 0
+        for i in range(count):
             if masks["ellipsis"] >> i & 1:
-                while axis < len(shape) - sum(not masks["new_axis"] >> j & 1 for j in range(i + 1, given)):
+                while axis < len(shape) - sum(not masks["new_axis"] >> j & 1 for j in range(i + 1, count)):
                     self._whole(shape[axis])
                     axis += 1
             elif masks["new_axis"] >> i & 1:
@@ -146,7 +146,7 @@ def _strided_slice(node: SourceNode) -> Any:
     held = node.held(0)
     if held.channels_first and len(cut.final) == 4 and not node.attr("shrink_axis_mask"):
         order = (0, 3, 1, 2)
-        begins, ends, steps = ([one[axis] for axis in order] for one in (cut.begins, cut.ends, cut.steps))
+        begins, ends, steps = ([bounds[axis] for axis in order] for bounds in (cut.begins, cut.ends, cut.steps))
         return Held(sliced(held.value, begins, ends, steps), channels_first=True)
     return sliced(node.x, cut.begins, cut.ends, cut.steps).shaped(tuple(cut.final))
 

@@ -53,7 +53,7 @@ class _Update:
 
     def __init__(self, node: SourceNode) -> None:
         self.node = node
-        self._places = {one.name: index for index, one in enumerate(node.op.op_def.input_arg)}
+        self._places = {argument.name: index for index, argument in enumerate(node.op.op_def.input_arg)}
 
     def read(self, name: str) -> Value:
         return self.node.writer.read(self.node.variable(self._places[name]))

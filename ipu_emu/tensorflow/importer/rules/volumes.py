@@ -68,15 +68,15 @@ class _Slabs:
         """The adjoint of ``cut``: the sum of the elements of each place."""
         n, c, _, _, *rest = slabs.tensor.shape
         before, after = self.edges
-        whole = slabs.op("GatherGrad", self._indices(), axis=2, shape=[n, c, before + self.size + after, *rest])
-        return whole.op("Slice", starts=[before], ends=[before + self.size], axes=[2]) if before or after else whole
+        padded = slabs.op("GatherGrad", self._indices(), axis=2, shape=[n, c, before + self.size + after, *rest])
+        return padded.op("Slice", starts=[before], ends=[before + self.size], axes=[2]) if before or after else padded
 
 
 def _flat(window: dict[str, Any]) -> dict[str, Any]:
     """The attributes of the last two spatial axes."""
-    made = {name: list(values[1:]) for name, values in window.items() if name != "pads"}
+    flat = {name: list(values[1:]) for name, values in window.items() if name != "pads"}
     pads = window["pads"]
-    return {**made, "pads": [*pads[1:3], *pads[4:6]]}
+    return {**flat, "pads": [*pads[1:3], *pads[4:6]]}
 
 
 # Convolutions: filters are [kd, kh, kw, C, M]
@@ -97,8 +97,8 @@ def _data_grad(node: SourceNode) -> Held | Value:
     filters = node.y.op("Transpose", perm=[4, 3, 0, 1, 2]).shaped((m, per_group * taps, *kernel))
     depth = slabs.places.shape[1]
     target = [n * depth, c * taps, *sizes[1:]]
-    made = g.op("ConvDataGrad", filters, shape=target, group=c // per_group, **_flat(window))
-    apart = made.shaped((n, depth, c, taps, *sizes[1:])).op("Transpose", perm=[0, 2, 3, 1, 4, 5])
+    gradient = g.op("ConvDataGrad", filters, shape=target, group=c // per_group, **_flat(window))
+    apart = gradient.shaped((n, depth, c, taps, *sizes[1:])).op("Transpose", perm=[0, 2, 3, 1, 4, 5])
     return image_result(node, slabs.joined(apart))
 
 
@@ -111,8 +111,8 @@ def _filter_grad(node: SourceNode) -> Value:
     slabs = _Slabs.of(node, sizes[0], taps, window).cut(x).op("Transpose", perm=[0, 3, 1, 2, 4, 5])
     flat = slabs.shaped((slabs.tensor.shape[0] * slabs.tensor.shape[1], c * taps, *sizes[1:]))
     target = [m, per_group * taps, *kernel]
-    made = g.op("ConvWeightGrad", flat, shape=target, group=c // per_group, **_flat(window))
-    return made.shaped((m, per_group, taps, *kernel)).op("Transpose", perm=[2, 3, 4, 1, 0])
+    gradient = g.op("ConvWeightGrad", flat, shape=target, group=c // per_group, **_flat(window))
+    return gradient.shaped((m, per_group, taps, *kernel)).op("Transpose", perm=[2, 3, 4, 1, 0])
 
 
 # Poolings
@@ -120,7 +120,7 @@ def _filter_grad(node: SourceNode) -> Value:
 
 def _windows(node: SourceNode, shape: tuple[int, ...]) -> dict[str, Any]:
     last = is_channels_last(node)
-    kernel, strides, sizes = (spatial(one, last) for one in (node.attr("ksize"), node.attr("strides"), shape))
+    kernel, strides, sizes = (spatial(entries, last) for entries in (node.attr("ksize"), node.attr("strides"), shape))
     return {"kernel_shape": kernel, "strides": strides, "pads": padding_of(node, sizes, kernel, strides, [1] * 3)}
 
 
@@ -137,10 +137,10 @@ def _average_grad(node: SourceNode) -> Held | Value:
     window = _windows(node, shape)
     slabs = _Slabs.of(node, sizes[0], window["kernel_shape"][0], window)
     depth, flat = slabs.places.shape[1], _channels_with_depth(g)
-    made = flat.op("AveragePoolGrad", shape=[n, c * depth, *sizes[1:]], **_flat(window))
+    gradient = flat.op("AveragePoolGrad", shape=[n, c * depth, *sizes[1:]], **_flat(window))
     shares = node.constant(1.0 / slabs.counts.reshape(-1, 1, 1), np.float32)
-    each = made.shaped((n, c, 1, depth, *sizes[1:])) * cast_to(shares, g.tensor.dtype.numpy)
-    return image_result(node, slabs.joined(each.spread_to((n, c, len(slabs.places), depth, *sizes[1:]))))
+    scaled = gradient.shaped((n, c, 1, depth, *sizes[1:])) * cast_to(shares, g.tensor.dtype.numpy)
+    return image_result(node, slabs.joined(scaled.spread_to((n, c, len(slabs.places), depth, *sizes[1:]))))
 
 
 def _max_grad(node: SourceNode) -> Held | Value:
@@ -151,14 +151,14 @@ def _max_grad(node: SourceNode) -> Held | Value:
     slabs = _Slabs.of(node, sizes[0], window["kernel_shape"][0], window)
     cut = slabs.cut(x, -np.inf)
     largest = cut.op("ReduceMax", axes=[2], keepdims=0)
-    made = _channels_with_depth(g).op(
+    gradient = _channels_with_depth(g).op(
         "MaxPoolGrad", _channels_with_depth(largest), _channels_with_depth(y), **_flat(window)
     )
     depth = slabs.places.shape[1]
     numbers = node.constant(np.arange(len(slabs.places)).reshape(-1, 1, 1, 1), np.int32)
     first = cast_to(cut.op("ArgMax", axis=2, keepdims=1), np.int32).op("Equal", numbers)
-    each = made.shaped((n, c, 1, depth, *sizes[1:])) * cast_to(first, x.tensor.dtype.numpy)
-    return image_result(node, slabs.joined(each))
+    routed = gradient.shaped((n, c, 1, depth, *sizes[1:])) * cast_to(first, x.tensor.dtype.numpy)
+    return image_result(node, slabs.joined(routed))
 
 
 RULES: dict[str, Rule] = {

@@ -50,8 +50,8 @@ class ElementSource:
         use = trace.position()
         with trace.graph.as_default():
             flat = [
-                trace.placeholder(one.dtype, one.shape, "infeed", (self, number, use), f"element_{number}")
-                for number, one in enumerate(nest.flatten(self.spec))
+                trace.placeholder(leaf.dtype, leaf.shape, "infeed", (self, number, use), f"element_{number}")
+                for number, leaf in enumerate(nest.flatten(self.spec))
             ]
         return nest.pack_sequence_as(self.spec, flat)
 
@@ -141,7 +141,7 @@ def _arrays_of(iterator: Any) -> list[NDArray[Any]]:
     It calls the iterator's op, as the iterator itself takes five times as long. OutOfRangeError marks the end.
     """
     with uninterrupted():
-        found = gen_dataset_ops.iterator_get_next(
+        tensors = gen_dataset_ops.iterator_get_next(
             iterator._iterator_resource, iterator._flat_output_types, iterator._flat_output_shapes
         )
-        return [tensor._numpy() for tensor in found]
+        return [tensor._numpy() for tensor in tensors]

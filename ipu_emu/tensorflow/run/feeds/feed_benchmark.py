@@ -67,13 +67,13 @@ def measured_epochs(
     take: Callable[[], list[NDArray[Any]]], epochs: int, elements: int, print_stats: bool, do_memcpy: bool
 ) -> str:
     """Call ``take`` for each element; return the measured rates as JSON."""
-    found = []
+    measured = []
     for epoch in range(epochs):
-        found.append(_epoch(take, elements, do_memcpy))
+        measured.append(_epoch(take, elements, do_memcpy))
         if print_stats:
-            rate, bandwidth = found[-1]["elements_per_second"], found[-1]["bandwidth"]
+            rate, bandwidth = measured[-1]["elements_per_second"], measured[-1]["bandwidth"]
             print(f"Epoch {epoch}: {rate:,.1f} elements/s, {bandwidth:.3f} GB/s", flush=True)
-    return json.dumps({"epochs": found})
+    return json.dumps({"epochs": measured})
 
 
 def _epoch(take: Callable[[], list[NDArray[Any]]], elements: int, do_memcpy: bool) -> dict[str, float]:

@@ -222,14 +222,14 @@ class OutfeedQueue:
     def take(self) -> list[NDArray[Any]]:
         """Return the arrays of all elements since the last call (ALL; [] without any), or of the last one (LAST)."""
         with self._changed:
-            kept = list(self._kept)
+            enqueued = list(self._kept)
             if self.mode is OutfeedMode.ALL:
                 self._kept.clear()
         if self.mode is OutfeedMode.LAST:
-            if not kept:
+            if not enqueued:
                 raise FeedError("The outfeed is empty; run the program that enqueues it first")
-            return [np.array(array[0]) for array in kept[0]]
-        columns = zip(*kept, strict=True)
+            return [np.array(array[0]) for array in enqueued[0]]
+        columns = zip(*enqueued, strict=True)
         return [np.concatenate(parts) if len(parts) > 1 else np.ascontiguousarray(parts[0]) for parts in columns]
 
     def _declared(self) -> SampleStructure:
@@ -271,5 +271,5 @@ def check_buffer_depth(value: int) -> None:
 
 def _check(array: NDArray[Any], field: Field, name: str) -> None:
     if (array.dtype, array.shape) != (field.dtype, field.shape):
-        found = Field(array.dtype, array.shape)
-        raise FeedError(f"{name} of an outfeed was enqueued as {field} and is now {found}; keep shape and type")
+        actual = Field(array.dtype, array.shape)
+        raise FeedError(f"{name} of an outfeed was enqueued as {field} and is now {actual}; keep shape and type")

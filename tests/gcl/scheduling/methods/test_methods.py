@@ -83,8 +83,8 @@ def test_the_drawings_of_the_direct_collectives() -> None:
 def test_clockwise_example_of_the_reference() -> None:
     """Section 6: ring 0 2 3 1, fragments named by their owner, columns 0 to 2, 2 to 3, 3 to 1, 1 to 0."""
     reference = [[1, 0, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]]
-    made = program(Method.CLOCKWISE_RING, SCATTER, Group.all(4))
-    copies = [exchange.copies[0] for exchange in made.exchanges]
+    step_program = program(Method.CLOCKWISE_RING, SCATTER, Group.all(4))
+    copies = [exchange.copies[0] for exchange in step_program.exchanges]
     assert [[copy.carries[r] for r in (0, 2, 3, 1)] for copy in copies] == reference
     assert all(copy.to == (2, 0, 3, 1) for copy in copies)
 
@@ -112,14 +112,14 @@ WAYS = {Method.BIDIRECTIONAL_RING_PAIR: 2, Method.MEET_IN_MIDDLE_RING: 2, Method
 @pytest.mark.parametrize(("method", "n"), cases(1, 2, 3, 4, 5, 7, 8, 16, 64))
 def test_exchanges_and_bytes_are_those_of_the_reference(method: Method, n: int, collective: Collective) -> None:
     width = 12
-    made = program(method, collective, Group.all(n), (width,))
+    step_program = program(method, collective, Group.all(n), (width,))
     total = n * width
-    assert len(made.exchanges) == EXCHANGES[method](n)
+    assert len(step_program.exchanges) == EXCHANGES[method](n)
     ways: dict[str, int] = {}
-    for exchange in made.exchanges:
+    for exchange in step_program.exchanges:
         for copy in exchange.copies:
             ways[copy.stream] = ways.get(copy.stream, 0) + copy.source.elements
-    assert made.elements_sent(0) == sum(ways.values())
+    assert step_program.elements_sent(0) == sum(ways.values())
     if method is Method.BROADCAST or (method is Method.MEET_IN_MIDDLE_RING and n <= 2):
         assert sum(ways.values()) == (n - 1) * width
     elif n > 1:
@@ -133,11 +133,11 @@ def test_exchanges_and_bytes_are_those_of_the_reference(method: Method, n: int, 
 def test_maps_name_every_replica_and_touch_only_ring_neighbours(
     method: Method, n: int, collective: Collective
 ) -> None:
-    made = program(method, collective, Group.consecutive(3 * n, n))
-    for exchange in made.exchanges:
+    step_program = program(method, collective, Group.consecutive(3 * n, n))
+    for exchange in step_program.exchanges:
         for copy in exchange.copies:
             assert sorted(copy.to) == list(range(3 * n))  # every replica sends and receives once
-            order = made.orders["mirrored" in copy.stream]
+            order = step_program.orders["mirrored" in copy.stream]
             step = 1 if copy.stream.startswith("clockwise") else -1
             places = inverse(order)
             for sender, receiver in copy.pairs():
@@ -145,20 +145,22 @@ def test_maps_name_every_replica_and_touch_only_ring_neighbours(
                 assert (places[sender % n] + step) % n == places[receiver % n]
 
 
-def transfers(made: StepProgram) -> list[tuple[int, int, set[int], set[int]]]:
+def transfers(step_program: StepProgram) -> list[tuple[int, int, set[int], set[int]]]:
     """(exchange, replica, elements read, elements written) of every exchange and replica, per buffer."""
     rows = []
-    for number, exchange in enumerate(made.exchanges):
-        for buffer in made.buffers:
+    for number, exchange in enumerate(step_program.exchanges):
+        for buffer in step_program.buffers:
             read: dict[int, set[int]] = {}
             written: dict[int, set[int]] = {}
             for copy in exchange.copies:
                 for sender, receiver in copy.pairs():
                     for part, replica, where in ((copy.source, sender, read), (copy.target, receiver, written)):
                         if part.buffer == buffer:
-                            bounds = part.bounds(replica, made.width)
+                            bounds = part.bounds(replica, step_program.width)
                             where.setdefault(replica, set()).update(range(bounds.start, bounds.stop))
-            rows += [(number, r, read.get(r, set()), written.get(r, set())) for r in range(made.group.replicas)]
+            rows += [
+                (number, r, read.get(r, set()), written.get(r, set())) for r in range(step_program.group.replicas)
+            ]
     return rows
 
 
@@ -169,13 +171,13 @@ def test_no_copy_of_an_exchange_reads_what_another_writes(method: Method, n: int
         assert not read & written, (number, replica)
 
 
-def expression(made: StepProgram) -> np.ndarray:
+def expression(step_program: StepProgram) -> np.ndarray:
     """The expression that every replica computes; contributions are named by their position in the group."""
-    n, width = made.group.replicas, made.width
-    names = np.empty((n, made.input_fragments * width), object)
-    names[...] = np.array([[str(made.group.index(r))] for r in range(n)], object)
+    n, width = step_program.group.replicas, step_program.width
+    names = np.empty((n, step_program.input_fragments * width), object)
+    names[...] = np.array([[str(step_program.group.index(r))] for r in range(n)], object)
     joined = np.frompyfunc(lambda own, received: f"({own}+{received})", 2, 1)
-    return run(made, names, joined)
+    return run(step_program, names, joined)
 
 
 def chain(*order: int) -> str:
@@ -198,28 +200,28 @@ def test_order_of_additions_clockwise_and_anticlockwise(n: int) -> None:
 
 
 def test_order_of_additions_follows_the_ring() -> None:
-    made = expression(program(Method.CLOCKWISE_RING, SCATTER, Group.all(4), (1,)))  # ring 0 2 3 1
-    assert made[3, 0] == chain(1, 0, 2, 3)
+    sums = expression(program(Method.CLOCKWISE_RING, SCATTER, Group.all(4), (1,)))  # ring 0 2 3 1
+    assert sums[3, 0] == chain(1, 0, 2, 3)
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])
 def test_bidirectional_sends_the_first_half_clockwise(width: int) -> None:
     n = 4
-    made = expression(program(Method.BIDIRECTIONAL_RING_PAIR, SCATTER, Group.all(n), (width,), Order.FLAT))
+    sums = expression(program(Method.BIDIRECTIONAL_RING_PAIR, SCATTER, Group.all(n), (width,), Order.FLAT))
     for p in range(n):
         ahead, behind = (chain(*((p + s * k) % n for k in range(1, n + 1))) for s in (1, -1))
-        assert made[p].tolist() == [ahead] * (width // 2) + [behind] * (width - width // 2)
+        assert sums[p].tolist() == [ahead] * (width // 2) + [behind] * (width - width // 2)
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 8, 9])
 def test_order_of_additions_meeting_in_the_middle(n: int) -> None:
-    made = expression(program(Method.MEET_IN_MIDDLE_RING, SCATTER, Group.all(n), (1,), Order.FLAT))
+    sums = expression(program(Method.MEET_IN_MIDDLE_RING, SCATTER, Group.all(n), (1,), Order.FLAT))
     half = n // 2
     useful = n - 1 - half
     for p in range(n):
         clockwise = chain(*((p - k) % n for k in range(half, -1, -1)))
         anticlockwise = chain(*((p + k) % n for k in range(useful, 0, -1)))
-        assert made[p, 0] == f"({clockwise}+{anticlockwise})"
+        assert sums[p, 0] == f"({clockwise}+{anticlockwise})"
 
 
 @pytest.mark.parametrize(
@@ -230,26 +232,26 @@ def test_quarters(width: int, sizes: list[int]) -> None:
 
 
 def test_the_quad_method_uses_each_serpent_both_ways() -> None:
-    made = expression(program(Method.QUAD_DIRECTIONAL_RING, SCATTER, Group.all(8), (4,)))
+    sums = expression(program(Method.QUAD_DIRECTIONAL_RING, SCATTER, Group.all(8), (4,)))
     serpent, mirrored = ring(Order.SERPENT, 8), ring(Order.MIRRORED_SERPENT, 8)
     for replica in range(8):
         expected = []
         for order, step in ((serpent, 1), (mirrored, 1), (serpent, -1), (mirrored, -1)):
             place = order.index(replica)
             expected.append(chain(*(order[(place + step * k) % 8] for k in range(1, 9))))
-        assert made[replica].tolist() == expected
+        assert sums[replica].tolist() == expected
 
 
 def test_a_redundant_transfer_is_never_read() -> None:
     for n in (4, 6, 8):
-        made = program(Method.MEET_IN_MIDDLE_RING, SCATTER, Group.all(n))
-        redundant = [(i, c) for i, e in enumerate(made.exchanges) for c in e.copies if c.redundant]
+        step_program = program(Method.MEET_IN_MIDDLE_RING, SCATTER, Group.all(n))
+        redundant = [(i, c) for i, e in enumerate(step_program.exchanges) for c in e.copies if c.redundant]
         assert [(i, copy.stream) for i, copy in redundant] == [(0, "anticlockwise")]
         gather = program(Method.MEET_IN_MIDDLE_RING, GATHER, Group.all(n))
         assert [i for i, e in enumerate(gather.exchanges) for c in e.copies if c.redundant] == [n // 2 - 1]
     for n in (3, 5, 7):  # odd rings use every transfer
-        made = program(Method.MEET_IN_MIDDLE_RING, SCATTER, Group.all(n))
-        assert not any(copy.redundant for exchange in made.exchanges for copy in exchange.copies)
+        step_program = program(Method.MEET_IN_MIDDLE_RING, SCATTER, Group.all(n))
+        assert not any(copy.redundant for exchange in step_program.exchanges for copy in exchange.copies)
 
 
 GROUPS = st.builds(
@@ -291,10 +293,10 @@ def test_results_of_the_quad_method(n: int) -> None:
 def test_all_to_all_keeps_the_own_slice_and_swaps_the_others() -> None:
     n = 5
     x = np.arange(n * n * 2).reshape(n, n * 2)
-    made = schedule(Collective.ALL_TO_ALL, Fabric(n), n * 2).programs[0]
-    assert (run(made, x).reshape(n, n, 2) == x.reshape(n, n, 2).transpose(1, 0, 2)).all()
-    assert len(made.exchanges) == n - 1
-    for s, exchange in enumerate(made.exchanges):
+    step_program = schedule(Collective.ALL_TO_ALL, Fabric(n), n * 2).programs[0]
+    assert (run(step_program, x).reshape(n, n, 2) == x.reshape(n, n, 2).transpose(1, 0, 2)).all()
+    assert len(step_program.exchanges) == n - 1
+    for s, exchange in enumerate(step_program.exchanges):
         (copy,) = exchange.copies
         for r in range(n):
             assert copy.to[r] == copy.source.fragment[r] == (r + s + 1) % n
@@ -313,10 +315,10 @@ def test_broadcast_gives_all_replicas_the_data_of_the_root() -> None:
 def test_local_keeps_its_own_fragment_and_sends_nothing() -> None:
     group = Group.all(4)
     track = RingTrack(group, (ring(Order.FLAT, 4),), (3,))
-    made = StepProgram(SCATTER, "local", group, (3,), 4, 1, tuple(local.reduce_scatter(track)))
+    step_program = StepProgram(SCATTER, "local", group, (3,), 4, 1, tuple(local.reduce_scatter(track)))
     x = np.arange(48).reshape(4, 12)
-    assert (run(made, x) == [x[r, 3 * r : 3 * r + 3] for r in range(4)]).all()
-    assert not made.exchanges
+    assert (run(step_program, x) == [x[r, 3 * r : 3 * r + 3] for r in range(4)]).all()
+    assert not step_program.exchanges
 
 
 def test_the_docstring_example() -> None:
@@ -337,8 +339,8 @@ def test_a_program_prints() -> None:
 
 
 def test_a_program_is_only_three_kinds_of_step_over_named_buffers() -> None:
-    made = program(Method.MEET_IN_MIDDLE_RING, SCATTER, Group.all(8))
-    assert {type(step) for step in made.steps} <= {Exchange, Reduce, Copy}
-    assert made.buffers[:2] == [INPUT, OUTPUT]
-    assert made.fragments(INPUT) == 8
-    assert made.fragments("clockwise received") == 1
+    step_program = program(Method.MEET_IN_MIDDLE_RING, SCATTER, Group.all(8))
+    assert {type(step) for step in step_program.steps} <= {Exchange, Reduce, Copy}
+    assert step_program.buffers[:2] == [INPUT, OUTPUT]
+    assert step_program.fragments(INPUT) == 8
+    assert step_program.fragments("clockwise received") == 1

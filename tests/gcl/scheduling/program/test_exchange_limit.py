@@ -23,7 +23,7 @@ def limited(per_tile: int) -> Options:
 @pytest.mark.parametrize("n", [7, 4 * 1000, 4 * 12_345])
 def test_exchanges_respect_the_limit_and_results_are_unchanged(method: Method, fabric: Fabric, n: int) -> None:
     x = np.random.default_rng(n).integers(-9, 9, (4, n)).astype(np.int32)
-    whole = schedule(Collective.ALL_REDUCE, fabric, n, methods=(method,))
+    unlimited = schedule(Collective.ALL_REDUCE, fabric, n, methods=(method,))
     parts = schedule(Collective.ALL_REDUCE, fabric, n, methods=(method,), options=limited(40))
     for program in parts.programs:
         for exchange in program.exchanges:
@@ -31,8 +31,8 @@ def test_exchanges_respect_the_limit_and_results_are_unchanged(method: Method, f
                 sent = sum(copy.source.elements for copy in exchange.copies if copy.ipu == ipu)
                 # at least one element of each copy: pieces are whole
                 assert sent * 4 <= 40 * 32 + 4 * len(exchange.copies)
-    assert (interpret(parts, x) == interpret(whole, x)).all()
-    assert parts.bytes_sent(0) == whole.bytes_sent(0)
+    assert (interpret(parts, x) == interpret(unlimited, x)).all()
+    assert parts.bytes_sent(0) == unlimited.bytes_sent(0)
 
 
 def test_exchanges_of_a_clockwise_ring() -> None:

@@ -42,7 +42,7 @@ def test_a_route_goes_from_neighbour_to_neighbour(fabric: Fabric) -> None:
         for b in range(fabric.replicas_per_domain):
             way = fabric.way(a, b)
             assert (way[0], way[-1], len(set(way))) == (a, b, len(way))
-            assert all(neighbours(fabric, one, other) for one, other in pairwise(way))
+            assert all(neighbours(fabric, first, other) for first, other in pairwise(way))
 
 
 @pytest.mark.parametrize("method", RINGS)
@@ -64,8 +64,8 @@ def test_copies_are_between_neighbours_and_the_result_is_that_of_direct_copies(
 def test_when_it_is_used() -> None:
     strided, method = Group(16, 4, 4), (Method.CLOCKWISE_RING,)
 
-    def exchanges(fabric: Fabric, asked: bool | None) -> int:
-        options = Options(use_forwarding_to_support_strided_groups=asked)
+    def exchanges(fabric: Fabric, setting: bool | None) -> int:
+        options = Options(use_forwarding_to_support_strided_groups=setting)
         return len(
             schedule(Collective.REDUCE_SCATTER, fabric, 1600, group=strided, methods=method, options=options)
             .programs[0]

@@ -33,11 +33,11 @@ def test_pairs(sizes: dict[int, int], expected: list[tuple[int, ...]]) -> None:
 def test_exchanges_per_step(ipus: int, topology: Topology) -> None:
     fabric = Fabric(4, ipus, 1 if ipus < 16 else 2, topology)
     method = (Method.CLOCKWISE_RING,)
-    made = schedule(Collective.REDUCE_SCATTER, fabric, 640, methods=method).programs[0]
+    step_program = schedule(Collective.REDUCE_SCATTER, fabric, 640, methods=method).programs[0]
     steps = fabric.replicas_per_domain - 1
     splits = ipus // 2 if topology is Topology.TORUS and ipus > 2 else 1
-    assert len(made.exchanges) == steps * splits
-    for exchange in made.exchanges:
+    assert len(step_program.exchanges) == steps * splits
+    for exchange in step_program.exchanges:
         rails = [copy.ipu % 2 for copy in exchange.copies]
         assert splits == 1 or sorted(rails) == [0, 1]
 
@@ -46,12 +46,12 @@ def test_the_split_changes_no_result() -> None:
     torus, mesh = Fabric(4, 8, 1, Topology.TORUS), Fabric(4, 8)
     x = np.random.default_rng(5).random((4, 1003)).astype(np.float32)
     methods = (Method.MEET_IN_MIDDLE_RING,)
-    whole = schedule(Collective.REDUCE_SCATTER, mesh, 1003, methods=methods)
+    unsplit = schedule(Collective.REDUCE_SCATTER, mesh, 1003, methods=methods)
     parts = schedule(Collective.REDUCE_SCATTER, torus, 1003, methods=methods)
     flat = replace(parts.programs[0], steps=split(parts.programs[0], mesh).steps)
     assert flat == parts.programs[0]  # a mesh needs none
-    assert parts.programs[0].elements_sent(0) == whole.programs[0].elements_sent(0)
+    assert parts.programs[0].elements_sent(0) == unsplit.programs[0].elements_sent(0)
     total = x.sum(axis=0)
-    for plan in (whole, parts):
+    for plan in (unsplit, parts):
         gathered = interpret(plan, x)
         assert np.isclose(np.sort(gathered.reshape(-1))[-total.size :], np.sort(total), rtol=1e-5).all()

@@ -22,8 +22,8 @@ SEGMENT = 1 << 30
 def test_chunked_reductions_stay_in_the_shared_cache(counts: tuple[int, ...], chunk: int) -> None:
     room, ranks = staging_layout(counts, SEGMENT, 0), len(counts)
     assert (room.chunk, room.sets >= 3) == (chunk, True)
-    whole = sum(room.nbytes(local, ranks) for local in counts)
-    assert 3 << 19 < whole <= 3 << 20  # more than half of 3 MiB
+    total = sum(room.nbytes(local, ranks) for local in counts)
+    assert 3 << 19 < total <= 3 << 20  # more than half of 3 MiB
 
 
 @pytest.mark.parametrize(("core_cache", "sets"), [(0, 12), (1 << 20, 12), (3 << 19, 3), (2 << 20, 3)])
@@ -67,6 +67,6 @@ def test_private_arrays_have_the_bits_of_the_tree_over_several_calls(
                 x = data[rows].copy()
                 out = x if turn else np.empty_like(x)
                 communicator.all_reduce(x, out=out)
-                assert all(same_bits(found, wanted) for found, wanted in zip(out, total[rows], strict=True))
+                assert all(same_bits(row, wanted) for row, wanted in zip(out, total[rows], strict=True))
 
     on_threads(counts, work, group=group)

@@ -29,9 +29,9 @@ def test_communicators_see_all_others_of_the_same_set() -> None:
     owner, here, elsewhere = _Communicator(), WeakSet[WaitStatus](), WeakSet[WaitStatus]()
     pair, other = (Process(1, 1), Process(2, 1)), (Process(1, 1), Process(3, 1))
     first, second = _status(owner, here, pair), _status(owner, here, pair)
-    kept = [_status(owner, here, other), _status(owner, elsewhere, pair)]
+    others = [_status(owner, here, other), _status(owner, elsewhere, pair)]
     assert set(first.siblings()) == {first, second}
-    assert [status.siblings() for status in kept] == [[status] for status in kept]
+    assert [status.siblings() for status in others] == [[status] for status in others]
     del second
     assert first.siblings() == [first]
 
@@ -44,7 +44,7 @@ def test_crossed_calls_are_the_same_error_on_every_rank(counts: tuple[int, ...],
     ranks = [json.loads(out) for out in ended.out]
     assert all(fine == "no error" and waited < 100 for _, waited, fine in ranks), "the time-out is 200 s"
     for way in range(2):
-        said = [each[way] for each, _, _ in ranks]
+        said = [texts[way] for texts, _, _ in ranks]
         assert len({error for errors in said for error in errors}) == 1, said
         line = f"{program}:" + said[0][0].partition(f"{program.name}:")[2].partition(",")[0]
         first, second = ("replica 0", "replica 1") if counts[0] == 1 else ("replicas 0 to 1", "replica 2")

@@ -39,7 +39,7 @@ def test_a_descriptor_of_a_process_that_has_the_number_of_a_peer_is_not_opened(w
     """The peer is in another container; here its process id and descriptor mean something else."""
     path = tmp_path / "thesis"
     path.write_bytes(b"text" * 5000)
-    found = {
+    descriptor = {
         "a file": lambda: os.open(path, os.O_RDONLY),
         "a pipe": lambda: os.pipe()[0],
         "memory of its own": lambda: shared_memory._memory("gcl-segment-0123456789abcdef", 1 << 20),
@@ -53,7 +53,7 @@ def test_a_descriptor_of_a_process_that_has_the_number_of_a_peer_is_not_opened(w
         if rounds > 1:
             return [mine, mine]
         pid, started, _, control, *rest = msgpack.unpackb(mine)
-        theirs: list[Any] = [pid, started, found, control, *rest[:-1], "fedcba9876543210"]
+        theirs: list[Any] = [pid, started, descriptor, control, *rest[:-1], "fedcba9876543210"]
         return [mine, msgpack.packb(theirs)]
 
     with pytest.raises(TransportError, match=f"rank 1, which is process {os.getpid()}, is on another"):
@@ -61,4 +61,4 @@ def test_a_descriptor_of_a_process_that_has_the_number_of_a_peer_is_not_opened(w
     assert rounds == 2
     assert path.read_bytes() == b"text" * 5000
     if what != "nothing":
-        os.close(found)
+        os.close(descriptor)

@@ -55,9 +55,9 @@ def _alike(said: Said) -> list[Any]:
 @pytest.mark.parametrize("processes", [2, 3, 4])
 def test_every_arrangement_gives_the_bits_of_one_process(processes: int, full: bool, tmp_path: Path) -> None:
     """Of the arrangements of four processes the first has all dtypes, the three others have a third of them each."""
-    whole, calls = tuple(OPERATORS), list[tuple[str, Any]]()
+    all_dtypes, calls = tuple(OPERATORS), list[tuple[str, Any]]()
     for number, arrangement in enumerate(ARRANGEMENTS[processes]):
-        dtypes = whole if full or processes < 4 or not number else whole[number - 1 :: 3]
+        dtypes = all_dtypes if full or processes < 4 or not number else all_dtypes[number - 1 :: 3]
         calls.append(("check_arrangement", (*arrangement, dtypes)))
     _do(calls, processes, tmp_path)
 

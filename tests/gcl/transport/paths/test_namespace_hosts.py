@@ -76,10 +76,10 @@ def test_a_byte_crosses_a_link_of_1_gbit_as_rarely_as_it_can(
     with hosts(count, tmp_path) as where:
         where.limit("1gbit")
         counted = run(where, tmp_path, per_host, local)
-    for host, found in enumerate(counted):
+    for host, by_group in enumerate(counted):
         for group, least in expected(count, per_host * local, host).items():
             for collective, nbytes in least.items():
-                measured = found[group][collective]
+                measured = by_group[group][collective]
                 # the rest are barriers, and acknowledgements of received data
                 assert nbytes <= measured <= 1.05 * nbytes + 100_000, (host, group, collective, measured, nbytes)
 
@@ -100,8 +100,8 @@ def test_a_killed_instance_ends_the_job_on_all_hosts(tmp_path: Path) -> None:
         assert job.stdout is not None
         pids: dict[int, int] = {}
         for line in job.stdout:
-            if found := re.search(r"pid=(\d+) of=(\d)", line):
-                pids[int(found[2])] = int(found[1])
+            if match := re.search(r"pid=(\d+) of=(\d)", line):
+                pids[int(match[2])] = int(match[1])
             if len(pids) == 4:
                 break
         time.sleep(0.5)

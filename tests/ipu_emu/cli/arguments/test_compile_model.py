@@ -36,7 +36,7 @@ def test_optimisers_have_the_defaults_of_popart(name: str, same: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "text"),
+    ("options", "text"),
     [
         ({"schedule": "popart"}, "a pipeline needs more than one IPU per replica; add --ipus"),
         (
@@ -46,9 +46,9 @@ def test_optimisers_have_the_defaults_of_popart(name: str, same: Any) -> None:
         ),
     ],
 )
-def test_an_invalid_pipeline_is_refused_in_words_of_the_command(asked: dict[str, Any], text: str) -> None:
+def test_an_invalid_pipeline_is_refused_in_words_of_the_command(options: dict[str, Any], text: str) -> None:
     with pytest.raises(EmulatorError) as error:
-        CompileRequest("mlp", **asked).compiled_until("prune")
+        CompileRequest("mlp", **options).compiled_until("prune")
     assert error.value.args[0] == text
 
 
@@ -63,19 +63,19 @@ RAN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("model", RAN)
 def test_published_configurations_fit_as_predicted(model: str) -> None:
     pod = System.named("pod16")
-    asked = CompileRequest(model, **GROUPED, **RAN[model])
-    assert asked.compiled(pod).need.fits
-    predicted = asked.predicted(pod)
+    request = CompileRequest(model, **GROUPED, **RAN[model])
+    assert request.compiled(pod).need.fits
+    predicted = request.predicted(pod)
     assert predicted is not None
     assert predicted.verdict == "fits"
 
 
 def test_bert_makes_logits_of_the_positions_of_which_predictions_count_them() -> None:
     for sizes, rows in (({}, 20), ({"length": 64}, 10), ({"length": 512, "masked": 76}, 76)):
-        asked = CompileRequest("bert-base", batch=2, training=False, **sizes)
-        graph = asked.compiled_until("prune").graph
+        request = CompileRequest("bert-base", batch=2, training=False, **sizes)
+        graph = request.compiled_until("prune").graph
         assert ("rows", (2 * rows,)) in [(tensor.id, tensor.shape) for tensor in graph.tensors.values()]
-        predicted = asked.predicted(System.named("pod16"))
+        predicted = request.predicted(System.named("pod16"))
         assert predicted is not None
         words = next(block for block in predicted.job.network.blocks if block.name == "words")
         assert words.product == pytest.approx(2 * rows * 768 * (30522 + 768))

@@ -15,8 +15,8 @@ from tests.ipu_emu.helpers.commands import ipu_emu, printed
 
 
 def modelled(words: str) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(printed(f"clock {words} --format json"))
-    return made
+    facts: dict[str, Any] = json.loads(printed(f"clock {words} --format json"))
+    return facts
 
 
 def test_a_step() -> None:
@@ -65,9 +65,9 @@ def test_timelines_are_drawn_and_traced(tmp_path: Path) -> None:
     words = "mlp --ipus 2 --schedule popart --accumulation 4"
     svg, trace = tmp_path / "t.svg", tmp_path / "t.json"
     printed(f"clock {words} --output {svg}")
-    made = modelled(f"{words} --output {trace}")
+    facts = modelled(f"{words} --output {trace}")
     events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
-    assert max(event["ts"] + event["dur"] for event in events) == pytest.approx(made["modelled_seconds"] * 1e6)
+    assert max(event["ts"] + event["dur"] for event in events) == pytest.approx(facts["modelled_seconds"] * 1e6)
     tasks = [event for event in events if event["cat"] in {"forward", "backward", "forward+backward"}]
     assert len(tasks) == 3 * 4
     boxes = [str(b.text) for b in ElementTree.fromstring(svg.read_text()).iter() if b.tag.endswith("title")]

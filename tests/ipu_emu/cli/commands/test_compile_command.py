@@ -13,7 +13,7 @@ from tests.ipu_emu.helpers.commands import ipu_emu, printed
 
 def test_the_list_has_a_line_for_each_pass() -> None:
     said = [line.split() for line in printed("compile --list").splitlines()]
-    assert [words[1] for words in said] == [one.name for one in PASSES]
+    assert [words[1] for words in said] == [row.name for row in PASSES]
     assert all(len(words) > 3 for words in said)
 
 
@@ -57,7 +57,7 @@ def test_a_pass_that_there_is_not(model: str) -> None:
 @pytest.mark.parametrize("words", ["--list --format json", "--format json --list"])
 def test_the_list_as_json(words: str) -> None:
     said = json.loads(printed(f"compile {words}"))
-    assert said == [{"name": one.name, "summary": one.summary} for one in PASSES]
+    assert said == [{"name": row.name, "summary": row.summary} for row in PASSES]
 
 
 def test_json(model: str) -> None:
@@ -68,11 +68,11 @@ def test_json(model: str) -> None:
 
 
 def test_lines_are_broken_between_words_on_a_terminal_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = "compile transformer --ipus 2 --schedule popart --accumulation 8 --stop-after lower"
-    data = printed(asked)
+    command = "compile transformer --ipus 2 --schedule popart --accumulation 8 --stop-after lower"
+    data = printed(command)
     assert max(map(len, data.splitlines())) > 80
     monkeypatch.setattr(printing, "terminal_width", lambda: 80)
-    shown = printed(asked)
+    shown = printed(command)
     assert max(map(len, shown.splitlines())) <= 80
     assert shown.split() == data.split()
     broken = [line for line in shown.splitlines() if line.startswith(" " * 8) and not line.startswith(" " * 9)]

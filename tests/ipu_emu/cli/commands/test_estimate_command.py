@@ -14,31 +14,31 @@ from ipu_emu.cli import main
 def estimate(command: str) -> dict[str, Any]:
     done = CliRunner().invoke(main, ["estimate", *command.split(), "--format", "json"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    facts: dict[str, Any] = json.loads(done.stdout)
+    return facts
 
 
 def test_a_step_from_its_two_times() -> None:
-    found = estimate("--t-mb 10.4ms --t-ar 4.4ms --batch 20 --accumulation 3 --replicas 64 --compute 4")
-    assert found["step_seconds"] == pytest.approx(35.600e-3)
-    assert round(found["samples_per_second"]) == 107_865
-    assert found["global_batch_samples"] == 3840
-    assert found["constant_share"] == pytest.approx(4.4 / 35.6)
-    assert found["amdahl_speedup"] < found["gustafson_speedup"] < 4
+    facts = estimate("--t-mb 10.4ms --t-ar 4.4ms --batch 20 --accumulation 3 --replicas 64 --compute 4")
+    assert facts["step_seconds"] == pytest.approx(35.600e-3)
+    assert round(facts["samples_per_second"]) == 107_865
+    assert facts["global_batch_samples"] == 3840
+    assert facts["constant_share"] == pytest.approx(4.4 / 35.6)
+    assert facts["amdahl_speedup"] < facts["gustafson_speedup"] < 4
 
 
 def test_both_laws() -> None:
-    found = estimate("--constant 0.5 --compute 4")
-    assert found["amdahl_speedup"] == 1.6
-    assert found["amdahl_efficiency_percent"] == 40
-    assert found["gustafson_speedup"] == 2.5
-    assert found["gustafson_efficiency_percent"] == 62.5
+    facts = estimate("--constant 0.5 --compute 4")
+    assert facts["amdahl_speedup"] == 1.6
+    assert facts["amdahl_efficiency_percent"] == 40
+    assert facts["gustafson_speedup"] == 2.5
+    assert facts["gustafson_efficiency_percent"] == 62.5
 
 
 def test_a_reduction_by_the_rule_the_ring_and_between_two_pods() -> None:
-    found = estimate("--tensor 51114064 --rate 29.206GB/s --replicas 16")
-    assert found["rule_seconds"] == pytest.approx(3.500e-3, abs=5e-7)
-    assert found["ring_seconds"] == pytest.approx(3.281e-3, abs=5e-7)
+    facts = estimate("--tensor 51114064 --rate 29.206GB/s --replicas 16")
+    assert facts["rule_seconds"] == pytest.approx(3.500e-3, abs=5e-7)
+    assert facts["ring_seconds"] == pytest.approx(3.281e-3, abs=5e-7)
     pods = estimate("--tensor 51114064 --rate 29.206GB/s --replicas 128 --domains 2")
     assert pods["between_domains_seconds"] == pytest.approx(0.128e-3, abs=5e-7)
     assert pods["exchanged_bytes"] == 51_114_064 / 64
@@ -46,10 +46,10 @@ def test_a_reduction_by_the_rule_the_ring_and_between_two_pods() -> None:
 
 
 def test_two_points() -> None:
-    found = estimate("--point 6=69.75ms --point 2=30.69ms")
-    assert found["micro_batch_seconds"] == pytest.approx(9.765e-3, rel=1e-9)
-    assert found["constant_seconds"] == pytest.approx(11.16e-3, rel=1e-9)
-    assert "0 degrees of freedom" in found["formulas"]["micro_batch_seconds"]
+    facts = estimate("--point 6=69.75ms --point 2=30.69ms")
+    assert facts["micro_batch_seconds"] == pytest.approx(9.765e-3, rel=1e-9)
+    assert facts["constant_seconds"] == pytest.approx(11.16e-3, rel=1e-9)
+    assert "0 degrees of freedom" in facts["formulas"]["micro_batch_seconds"]
     second = estimate("--point 10=108.32ms --point 3=35.55ms")
     assert round(1e3 * second["micro_batch_seconds"], 3) == 10.396
     assert round(1e3 * second["constant_seconds"], 2) == 4.36
@@ -65,25 +65,25 @@ def test_memory_by_both_formulas() -> None:
 
 def test_literal_and_stored_memory_of_bert_are_not_mixed_up() -> None:
     """At FLOAT16 the literal formula and FLOAT states nearly agree by chance; both are shown, with their names."""
-    found = estimate("bert-large --optimiser adam --batch 1 --ipus 4")
-    assert found["deduplicated_bytes"] < found["literal_bytes"]
-    assert found["stored_bytes"] == found["deduplicated_bytes"] + 2 * 2 * found["trainable_parameters"]
+    facts = estimate("bert-large --optimiser adam --batch 1 --ipus 4")
+    assert facts["deduplicated_bytes"] < facts["literal_bytes"]
+    assert facts["stored_bytes"] == facts["deduplicated_bytes"] + 2 * 2 * facts["trainable_parameters"]
 
 
 def test_a_network() -> None:
-    found = estimate("resnet50 --replicas 128 --batch 20 --accumulation 2 --bn-span 2 --optimiser momentum")
-    assert found["trainable_parameters"] == 25_557_032
-    assert found["state_values"] == 25_557_032
-    assert found["rule_seconds"] == pytest.approx(3.5e-3, rel=1e-3)
-    assert found["gcl_seconds"] == pytest.approx(1.878e-3, rel=1e-3)
-    wanted = 2 * found["micro_batch_seconds"] + found["rule_seconds"] + found["between_domains_seconds"]
-    assert found["step_seconds"] == pytest.approx(wanted)
-    assert sum(row["count"] * row["parameters"] for row in found["layers"]) == 25_557_032
+    facts = estimate("resnet50 --replicas 128 --batch 20 --accumulation 2 --bn-span 2 --optimiser momentum")
+    assert facts["trainable_parameters"] == 25_557_032
+    assert facts["state_values"] == 25_557_032
+    assert facts["rule_seconds"] == pytest.approx(3.5e-3, rel=1e-3)
+    assert facts["gcl_seconds"] == pytest.approx(1.878e-3, rel=1e-3)
+    wanted = 2 * facts["micro_batch_seconds"] + facts["rule_seconds"] + facts["between_domains_seconds"]
+    assert facts["step_seconds"] == pytest.approx(wanted)
+    assert sum(row["count"] * row["parameters"] for row in facts["layers"]) == 25_557_032
 
 
 def test_the_time_to_train() -> None:
-    found = estimate("resnet50 --replicas 16 --batch 20 --samples 1281167 --epochs 44")
-    assert found["seconds_to_train"] == pytest.approx(1_281_167 * 44 / found["samples_per_second"])
+    facts = estimate("resnet50 --replicas 16 --batch 20 --samples 1281167 --epochs 44")
+    assert facts["seconds_to_train"] == pytest.approx(1_281_167 * 44 / facts["samples_per_second"])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from gcl.drawing.units import memory
-from ipu_emu.cli.arguments import memory_flags
+from ipu_emu.cli.commands import memory_command
 from ipu_emu.cli.output import printing
 from ipu_emu.compiler.memory.memory_remedies import Change, Remedies
 from ipu_emu.hardware import GC200
@@ -35,11 +35,11 @@ def test_parts_add_up(model: str) -> None:
 
 @pytest.mark.parametrize("command", ["memory", "clock"])
 def test_a_prediction_says_that_it_places_layers_differently(command: str) -> None:
-    asked, other = f"{command} transformer --ipus 2", "with balanced layers instead of those of this program"
-    assert f", {other}: " in printed(f"{asked} --placement auto")
-    assert other not in printed(asked)
-    said = [json.loads(printed(f"{asked} --format json{more}")) for more in ("", " --placement auto")]
-    assert [each["predicted_otherwise"] for each in said] == ["", other]
+    words, other = f"{command} transformer --ipus 2", "with balanced layers instead of those of this program"
+    assert f", {other}: " in printed(f"{words} --placement auto")
+    assert other not in printed(words)
+    said = [json.loads(printed(f"{words} --format json{more}")) for more in ("", " --placement auto")]
+    assert [facts["predicted_otherwise"] for facts in said] == ["", other]
 
 
 def test_streaming_memory_is_shown_apart(model: str) -> None:
@@ -123,8 +123,8 @@ def test_a_terminal_of_80_columns_keeps_whole_columns_and_words(monkeypatch: pyt
 def test_a_remedy_is_the_flags_with_which_the_model_fits() -> None:
     said = printed("memory mlp --batch 300000 --inference")
     assert "does not fit" in said
-    _, _, found = said.partition("\nRemedies, each of which suffices:\n  ")
-    flags, _, need = found.strip().rpartition(": ")
+    _, _, remedies = said.partition("\nRemedies, each of which suffices:\n  ")
+    flags, _, need = remedies.strip().rpartition(": ")
     assert flags == "--batch 150000 --accumulation 2"
     again = printed(f"memory mlp --inference {flags}")
     assert "does not fit" not in again
@@ -145,11 +145,11 @@ def test_flags_that_change_nothing_are_not_tried(
 ) -> None:
     seen: set[str] = set()
 
-    def found(_: object, changes: list[Change[Any]], *__: object, **___: object) -> Remedies:
+    def find(_: object, changes: list[Change[Any]], *__: object, **___: object) -> Remedies:
         seen.update(change.advice.split()[0] for change in changes)
         return Remedies()
 
-    monkeypatch.setattr(memory_flags, "find_remedies", found)
+    monkeypatch.setattr(memory_command, "find_remedies", find)
     printed(f"memory mlp --inference {words}")
     assert seen == tried
 

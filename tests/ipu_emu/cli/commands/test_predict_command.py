@@ -35,27 +35,27 @@ def test_text() -> None:
 def test_rates_below_one_have_significant_digits() -> None:
     """Attention over a sample of that length takes so long that the other costs vanish in floating-point sums."""
     said = run("predict t5-small --length 100000").stdout
-    found = re.search(r"predicted +(0\.\d{3}) .*90 %: (0\.\d{3}) to (0\.\d{3})", said)
-    assert found is not None
-    assert 0 < float(found[2]) < float(found[1]) < float(found[3]) < 1
+    match = re.search(r"predicted +(0\.\d{3}) .*90 %: (0\.\d{3}) to (0\.\d{3})", said)
+    assert match is not None
+    assert 0 < float(match[2]) < float(match[1]) < float(match[3]) < 1
 
 
 def test_json_has_the_unit_in_every_key() -> None:
-    found = json.loads(run(f"{BERT} --format json").stdout)
+    facts = json.loads(run(f"{BERT} --format json").stdout)
     assert {
         *("schema", "job", "samples_per_second", "samples_per_second_90", "step_seconds", "terms_seconds"),
         *("uncalibrated_samples_per_second", "mfu", "hfu", "limiting", "memory", "efficiency", "seconds_to_train"),
         *("calibration", "warnings"),
-    } <= set(found)
-    assert set(found["terms_seconds"]) == {
+    } <= set(facts)
+    assert set(facts["terms_seconds"]) == {
         *("compute", "ramps", "ipu_links", "gw_links", "host", "streaming", "update", "fixed"),
     }
-    assert sum(found["terms_seconds"].values()) == pytest.approx(found["step_seconds"], rel=1e-9)
-    assert found["samples_per_second"] == pytest.approx(3072 / found["step_seconds"])
-    assert 0 < found["mfu"] < found["hfu"] < 1
-    assert {"value", "sigma", "unit", "meaning", "identified"} <= set(found["calibration"]["parameters"][0])
-    assert found["memory"]["verdict"] == "fits"
-    assert len(found["memory"]["ipus"]) == 4
+    assert sum(facts["terms_seconds"].values()) == pytest.approx(facts["step_seconds"], rel=1e-9)
+    assert facts["samples_per_second"] == pytest.approx(3072 / facts["step_seconds"])
+    assert 0 < facts["mfu"] < facts["hfu"] < 1
+    assert {"value", "sigma", "unit", "meaning", "identified"} <= set(facts["calibration"]["parameters"][0])
+    assert facts["memory"]["verdict"] == "fits"
+    assert len(facts["memory"]["ipus"]) == 4
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png", "html"])
@@ -71,9 +71,9 @@ def test_pictures(tmp_path: Path, suffix: str) -> None:
 
 def drawn(svg: ElementTree.Element) -> tuple[list[str], dict[str, float]]:
     """The texts of a picture, and the widths of its boxes by their titles."""
-    texts = [each.text or "" for each in svg.iter(f"{SVG}text")]
-    titled = [each for each in svg.iter(f"{SVG}rect") if each.findtext(f"{SVG}title")]
-    return texts, {each.findtext(f"{SVG}title", ""): float(each.get("width", 0)) for each in titled}
+    texts = [element.text or "" for element in svg.iter(f"{SVG}text")]
+    titled = [element for element in svg.iter(f"{SVG}rect") if element.findtext(f"{SVG}title")]
+    return texts, {element.findtext(f"{SVG}title", ""): float(element.get("width", 0)) for element in titled}
 
 
 def test_a_drawing_has_the_numbers_of_the_json(tmp_path: Path) -> None:
@@ -217,20 +217,20 @@ def test_a_calibration_is_written_and_used(tmp_path: Path) -> None:
     done = run(f"calibrate {rows} -o {profile}")
     assert done.exit_code == 0
     assert "product_share is not identified" in done.stdout
-    found = json.loads(run(f"{RESNET} --calibration {profile} --format json").stdout)
-    assert found["step_seconds"] == pytest.approx(0.10832, rel=0.02)
-    assert found["calibration"]["rows"] == 1
+    facts = json.loads(run(f"{RESNET} --calibration {profile} --format json").stdout)
+    assert facts["step_seconds"] == pytest.approx(0.10832, rel=0.02)
+    assert facts["calibration"]["rows"] == 1
 
 
 def test_a_search_as_text_json_and_picture(tmp_path: Path) -> None:
     command = "predict bert-base --search --system pod16 --global-batch 512 --optimiser adam"
     assert "= ties" in run(f"{command} --top 3").stdout
     page = tmp_path / "search.html"
-    found = json.loads(run(f"{command} --format json --top 3 --output {page}").stdout)
-    assert len(found["rows"]) == 3
-    assert {row["global_batch_samples"] for row in found["rows"]} == {512}
+    facts = json.loads(run(f"{command} --format json --top 3 --output {page}").stdout)
+    assert len(facts["rows"]) == 3
+    assert {row["global_batch_samples"] for row in facts["rows"]} == {512}
     (data,) = re.findall(r'id="facts">\n(.*?)\n</script>', page.read_text(), flags=re.DOTALL)
-    assert json.loads(data) == found
+    assert json.loads(data) == facts
 
 
 def test_a_sweep_is_drawn_with_what_does_not_fit(tmp_path: Path) -> None:

@@ -30,14 +30,14 @@ def test_text() -> None:
 def test_measured_rows_are_next_to_their_predictions(tmp_path: Path) -> None:
     rows, page = tmp_path / "rows.csv", tmp_path / "scale.html"
     rows.write_text(SHIPPED_ROWS.read_text())
-    found = json.loads(run(f"{RESNET} --measured {rows} --format json --output {page}").stdout)
-    assert len(found["measured"]) == 5
-    assert all(abs(row["error"]) < 0.045 for row in found["measured"])
+    facts = json.loads(run(f"{RESNET} --measured {rows} --format json --output {page}").stdout)
+    assert len(facts["measured"]) == 5
+    assert all(abs(row["error"]) < 0.045 for row in facts["measured"])
     assert {"ideal_samples_per_second", "amdahl_samples_per_second", "gustafson_samples_per_second"} <= set(
-        found["points"][0]
+        facts["points"][0]
     )
     (data,) = re.findall(r'id="facts">\n(.*?)\n</script>', page.read_text(), flags=re.DOTALL)
-    assert json.loads(data) == found
+    assert json.loads(data) == facts
 
 
 def test_the_kind_of_the_system_is_kept() -> None:
@@ -84,14 +84,14 @@ def test_a_measured_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(experiment, "check_idle", lambda force: not force)
     rows, page = tmp_path / "rows.csv", tmp_path / "page.html"
     command = f"scale --run train.py --accumulations 1,2,4 --batch 8 --weak --strong --force --rows {rows}"
-    found = json.loads(run(f"{command} --output {page} --format json").stdout)
-    assert found["micro_batch_seconds"] == pytest.approx(0.01)
-    assert not found["idle"]
-    assert found["warnings"]
-    assert set(found["curves"]) == {"weak", "strong"}
-    assert found["curves"]["strong"][1]["serial_fraction"] > 0
+    facts = json.loads(run(f"{command} --output {page} --format json").stdout)
+    assert facts["micro_batch_seconds"] == pytest.approx(0.01)
+    assert not facts["idle"]
+    assert facts["warnings"]
+    assert set(facts["curves"]) == {"weak", "strong"}
+    assert facts["curves"]["strong"][1]["serial_fraction"] > 0
     (data,) = re.findall(r'id="facts">\n(.*?)\n</script>', page.read_text(), flags=re.DOTALL)
-    assert json.loads(data) == found
+    assert json.loads(data) == facts
     assert "Karp-Flatt" in run(command).stdout
     fits = json.loads(run(f"calibrate {rows} --format json").stdout)["fits"]
     assert [fit["constant_seconds"] for fit in fits] == [pytest.approx(0.004), pytest.approx(0.008)]

@@ -50,12 +50,12 @@ def test_boxes_are_as_long_as_their_tasks() -> None:
     drawn = ElementTree.fromstring(printed(f"schedule {words} --format svg"))
     widths: dict[str, set[float]] = {}
     for box in drawn.iter():
-        title = next((each for each in box if each.tag.endswith("title")), None)
+        title = next((node for node in box if node.tag.endswith("title")), None)
         if title is not None and "of stage" in str(title.text):
             work = str(title.text).partition(": ")[2].partition(", ")[0]
             widths.setdefault(work, set()).add(round(float(str(box.get("width"))) + 1, 0))
     (unit,) = widths["forward of stage 0"]
-    assert {work: [round(width / unit) for width in found] for work, found in widths.items()} == {
+    assert {work: [round(width / unit) for width in lengths] for work, lengths in widths.items()} == {
         "forward of stage 0": [1],
         "forward of stage 1": [2],
         "backward of stage 2": [4],
@@ -104,4 +104,4 @@ def test_mistakes(words: str, message: str) -> None:
 def test_the_legend_of_a_schedule_has_only_what_is_drawn() -> None:
     picture = ElementTree.fromstring(printed("schedule --kind popart --stages 2 --count 4 --format svg"))
     texts = {node.text for node in picture.iter() if node.tag.endswith("text")}
-    assert texts & {each.value for each in TaskType} == {"forward", "backward", "forward+backward"}
+    assert texts & {kind.value for kind in TaskType} == {"forward", "backward", "forward+backward"}

@@ -18,7 +18,7 @@ import pytest
 
 from ipu_emu import models, popart
 from ipu_emu.compiler.cache import executable_cache
-from ipu_emu.compiler.cache.executable_file import from_bytes, to_bytes
+from ipu_emu.compiler.cache.executable_cache import from_bytes, to_bytes
 from ipu_emu.errors import EmulatorError
 from ipu_emu.session import compiled_program
 from ipu_emu.session.options.compile_options import cache_folder

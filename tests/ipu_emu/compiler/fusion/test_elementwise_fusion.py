@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.compiler.passes import order_passes
+from ipu_emu.compiler import pipeline
 from ipu_emu.ops.elementwise.activations import ACTIVATIONS
 from ipu_emu.program.instructions import Compute, leaves
 from tests.ipu_emu.helpers.sessions import device, options
@@ -64,7 +64,7 @@ def test_a_group_does_not_move_behind_its_users() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_fusion_changes_no_bit(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
     fused = inference([0, 1], dtype)[1]
-    monkeypatch.setattr(order_passes, "fuse", lambda graph, wanted: _each_alone(graph))
+    monkeypatch.setattr(pipeline, "fuse", lambda graph, wanted: _each_alone(graph))
     _, alone, ops = inference([0, 1], dtype)
     assert [op.type for op in ops] == ["Fused"] * 5
     for one, other in zip(fused, alone, strict=True):
@@ -130,7 +130,7 @@ def test_the_gradient_of_hard_swish_is_that_of_pytorch_also_at_the_ends(
 ) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
     if not fused:
-        monkeypatch.setattr(order_passes, "fuse", lambda graph, wanted: None)
+        monkeypatch.setattr(pipeline, "fuse", lambda graph, wanted: None)
     # PyTorch computes elements that do not fill a vector in another way, which loses NaN.
     values = np.repeat(SPECIAL.astype(np.float32), 16)
     builder = popart.Builder()

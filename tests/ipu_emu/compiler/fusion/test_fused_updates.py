@@ -61,11 +61,11 @@ def test_updates_are_copied_if_the_value_has_other_readers(reads_later: bool, wa
 def stepped(monkeypatch: pytest.MonkeyPatch, in_place: bool) -> Any:
     """The weights and states of a program whose optimizer copies its results into variables."""
     from ipu_emu import popart
-    from ipu_emu.compiler.passes import order_passes
+    from ipu_emu.compiler import pipeline
     from tests.ipu_emu.helpers.sessions import device, options
 
     if not in_place:
-        monkeypatch.setattr(order_passes, "fuse_updates", lambda graph, wanted: None)
+        monkeypatch.setattr(pipeline, "fuse_updates", lambda graph, wanted: None)
     builder = popart.Builder()
     random = np.random.default_rng(0)
     x = builder.addInputTensor(popart.TensorInfo("FLOAT", [5, 7]))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from tests.ipu_emu.helpers.pipelined_models import PIPELINE, SHARED, WHOLE, Tower, kept, threads
+from tests.ipu_emu.helpers.pipelined_models import PIPELINE, SHARED, WHOLE, Tower, located, threads
 
 OFF, ON = popart.TensorStorage.OffChip, popart.TensorStorage.OnChip
 WORDS, WIDTH = 24, 8
@@ -83,8 +83,10 @@ def test_placements_and_pipelines_give_the_same_bits(
 def test_sums_in_streaming_memory_and_sharded_states_give_the_same_bits(
     ipus: tuple[int, ...], how: dict[str, Any], R: int
 ) -> None:
-    remedies: list[dict[str, Any]] = [kept(OFF, WHOLE, "accumulator")]
-    remedies += [kept(ON, SHARED, "optimizerState"), kept(OFF, SHARED, "weight", "optimizerState")] if R > 1 else []
+    remedies: list[dict[str, Any]] = [located(OFF, WHOLE, "accumulator")]
+    remedies += (
+        [located(ON, SHARED, "optimizerState"), located(OFF, SHARED, "weight", "optimizerState")] if R > 1 else []
+    )
     for remedy in remedies:
         assert_same(Words(ipus).trained(A=8, R=R, optimizer=ADAM, **how, **remedy), plain(R))
 

@@ -10,11 +10,11 @@ import pytest
 from ipu_emu import popart
 from ipu_emu.program.instructions import Instruction, Preload, Repeat
 from ipu_emu.session.options.tuning_enums import ExecutionPhaseIOSchedule
-from tests.ipu_emu.helpers.pipelined_models import OFF, SHARED, WHOLE, kept
+from tests.ipu_emu.helpers.pipelined_models import OFF, SHARED, WHOLE, located
 from tests.ipu_emu.helpers.sessions import options
 
 PHASES, WIDTH = 5, 16
-OFF_CHIP = kept(OFF, WHOLE, "weight")
+OFF_CHIP = located(OFF, WHOLE, "weight")
 
 
 class Phased:
@@ -68,7 +68,7 @@ def preloads(program: Any) -> list[Preload]:
 HOW: dict[str, dict[str, Any]] = {
     "off chip": OFF_CHIP,
     "made again": {**OFF_CHIP, "autoRecomputation": popart.RecomputationType.Standard},
-    "shared": kept(OFF, SHARED, "weight", "optimizerState"),
+    "shared": located(OFF, SHARED, "weight", "optimizerState"),
 }
 
 

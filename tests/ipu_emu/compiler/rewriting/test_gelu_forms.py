@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.compiler.rewriting.gelu_forms import with_gelu
+from ipu_emu.compiler.rewriting.recognised_ops import with_gelu
 from ipu_emu.onnx.read import read
 from tests.ipu_emu.helpers.sessions import train
 

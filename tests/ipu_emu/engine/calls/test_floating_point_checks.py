@@ -29,10 +29,10 @@ def test_nan_stops_the_step(name: str) -> None:
     build, data, text = CASES[name]
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [1])
-    flow, given = popart.DataFlow(1, [build(builder, x)]), {x: np.array(data, np.float32)}
-    assert not np.isfinite(*infer(builder, flow, given).values()).any()
+    flow, inputs = popart.DataFlow(1, [build(builder, x)]), {x: np.array(data, np.float32)}
+    assert not np.isfinite(*infer(builder, flow, inputs).values()).any()
     with pytest.raises(popart.poplar_application_runtime_error) as error:
-        infer(builder, flow, given, options(enableFloatingPointChecks=True))
+        infer(builder, flow, inputs, options(enableFloatingPointChecks=True))
     assert error.value.args[0].startswith(f"Floating point exception in {text}")
 
 
@@ -43,8 +43,8 @@ def test_given_data_may_have_any_value() -> None:
     y, z = builder.aiOnnx.softmax([x], 0), builder.aiOnnx.relu([builder.aiOnnx.abs([x])])
     opts = options(enableFloatingPointChecks=True)
     for row in ([1.0, -np.inf, 0.0], [np.nan, 1.0, np.inf]):
-        found = infer(builder, popart.DataFlow(1, [y, z]), {x: np.array(row, np.float32)}, opts)
-        np.testing.assert_array_equal(found[z], np.abs(row))
+        outputs = infer(builder, popart.DataFlow(1, [y, z]), {x: np.array(row, np.float32)}, opts)
+        np.testing.assert_array_equal(outputs[z], np.abs(row))
 
 
 def trained(rate: float, replicas: int = 1, halves: bool = False) -> np.ndarray:
@@ -60,10 +60,10 @@ def trained(rate: float, replicas: int = 1, halves: bool = False) -> np.ndarray:
     data = np.full((replicas, 2), 3e4, np.float16 if halves else np.float32)
     for _ in range(2):
         session.run(popart.PyStepIO({x: data}, session.initAnchorArrays()))
-    found = np.empty(2, data.dtype)
+    weight = np.empty(2, data.dtype)
     session.weightsToHost()
-    session.readWeights(popart.PyWeightsIO({w: found}))
-    return found
+    session.readWeights(popart.PyWeightsIO({w: weight}))
+    return weight
 
 
 def test_updates_and_sums_over_replicas_are_watched_too() -> None:
@@ -87,7 +87,7 @@ def test_loops_are_watched() -> None:
         body.addOutputTensor(id)
     (y,) = builder.aiOnnx.loop([trips, "", x], 1, body)
     flow, opts = popart.DataFlow(1, [y]), options(enableFloatingPointChecks=True)
-    given = {x: np.float32([1e5]), trips: np.array(2, np.int32)}
-    np.testing.assert_allclose(infer(builder, flow, given, opts)[y], 1e20, rtol=1e-6)
+    inputs = {x: np.float32([1e5]), trips: np.array(2, np.int32)}
+    np.testing.assert_allclose(infer(builder, flow, inputs, opts)[y], 1e20, rtol=1e-6)
     with pytest.raises(popart.poplar_runtime_error, match=r"Op Mul [(]Mul:0[)]: division by zero or overflow"):
-        infer(builder, flow, given | {trips: np.array(3, np.int32)}, opts)
+        infer(builder, flow, inputs | {trips: np.array(3, np.int32)}, opts)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart, trace
-from ipu_emu.engine.calls.instruction_trace import InstructionTrace
+from ipu_emu.engine.calls.instruction_trace import MEASURED_ROUNDS, InstructionTrace, short_ones_together
 from ipu_emu.engine.calls.step_counters import StepCounters
-from ipu_emu.engine.calls.timed_calls import MEASURED_ROUNDS, short_ones_together
 from ipu_emu.program.instructions import CountMicroBatch
 from ipu_emu.trace import read_run
 from tests.ipu_emu.helpers.pipelined_models import Tower, threads
@@ -41,9 +40,9 @@ def test_a_step_is_traced_by_instruction(folder, monkeypatch, values, count):
         np.testing.assert_array_equal(value, traced[name])
     (process,) = read_run(folder).processes
     names, tracks = process.trace.names, process.trace.tracks
-    forward = [each for each in process.spans if names[int(each["name"])].args.get("op") == "Gemm"]
+    forward = [span for span in process.spans if names[int(span["name"])].args.get("op") == "Gemm"]
     # every stage has one Gemm, which every replica runs for every micro-batch of both steps
-    places = Counter((*tracks[int(each["track"])].args.values(), int(each["value"])) for each in forward)
+    places = Counter((*tracks[int(span["track"])].args.values(), int(span["value"])) for span in forward)
     ipus = range(STAGES) if values else [0]
     per_place = 2 if values else 2 * STAGES
     assert places == {
@@ -51,7 +50,7 @@ def test_a_step_is_traced_by_instruction(folder, monkeypatch, values, count):
     }
     if values:
         stages = {
-            (names[int(each["name"])].args["stage"], tracks[int(each["track"])].args["ipu"]) for each in forward
+            (names[int(span["name"])].args["stage"], tracks[int(span["track"])].args["ipu"]) for span in forward
         }
         assert stages == {(stage, stage) for stage in range(STAGES)}
 
@@ -63,8 +62,8 @@ def test_short_instructions_are_counted_and_named_when_they_are_timed_together(f
     trace.stop()
     (process,) = read_run(folder).processes
     names, tracks = process.trace.names, process.trace.tracks
-    gemms = [each for each in process.spans if names[int(each["name"])].args.get("op") == "Gemm"]
-    counts = Counter((tracks[int(each["track"])].args["replica"], int(each["value"])) for each in gemms)
+    gemms = [span for span in process.spans if names[int(span["name"])].args.get("op") == "Gemm"]
+    counts = Counter((tracks[int(span["track"])].args["replica"], int(span["value"])) for span in gemms)
     assert counts == {(replica, micro_batch): STAGES * steps for replica in range(R) for micro_batch in range(A)}
     assert any("groups" in name.args for name in names.values())
 
@@ -97,11 +96,11 @@ def test_spans_of_a_thread_nest_and_do_not_overlap(folder, monkeypatch):
     for thread in process.trace.threads:
         inside: list[int] = []
         own = process.spans[process.spans["thread"] == thread]
-        for each in sorted(own, key=lambda span: (span["begin"], -span["end"])):
-            while inside and inside[-1] <= each["begin"]:
+        for span in sorted(own, key=lambda span: (span["begin"], -span["end"])):
+            while inside and inside[-1] <= span["begin"]:
                 inside.pop()
-            assert not inside or each["end"] <= inside[-1], process.trace.names[int(each["name"])]
-            inside.append(int(each["end"]))
+            assert not inside or span["end"] <= inside[-1], process.trace.names[int(span["name"])]
+            inside.append(int(span["end"]))
 
 
 def test_the_phases_of_a_session_are_traced(folder):
@@ -109,10 +108,10 @@ def test_the_phases_of_a_session_are_traced(folder):
     Tower(STAGES).trained(A=A, R=R)
     trace.stop()
     (process,) = read_run(folder).processes
-    found = {process.trace.names[int(each["name"])].name for each in process.spans}
+    names = {process.trace.names[int(span["name"])].name for span in process.spans}
     expected = {"compile", "differentiate", "plan-memory", "load the engine", "weights to the device", "step"}
-    assert expected <= found
-    categories = {process.trace.names[int(each["name"])].category for each in process.spans}
+    assert expected <= names
+    categories = {process.trace.names[int(span["name"])].category for span in process.spans}
     assert {"compilation", "initialisation", "weight loading", "host I/O", "compute", "weight update"} <= categories
 
 
@@ -133,5 +132,5 @@ def test_a_span_is_a_decorator_whether_or_not_a_trace_is_recorded(folder):
     trace.stop()
     crop()
     (process,) = read_run(folder).processes
-    assert [process.trace.names[int(each["name"])].name for each in process.spans] == ["augment", "crop"]
+    assert [process.trace.names[int(span["name"])].name for span in process.spans] == ["augment", "crop"]
     assert augment.__doc__ == "Twice the image."

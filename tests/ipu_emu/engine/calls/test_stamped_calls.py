@@ -6,7 +6,7 @@ from time import perf_counter_ns
 
 import pytest
 
-from ipu_emu.engine.calls.stamped_calls import stamped_calls
+from ipu_emu.engine.calls.instruction_trace import stamped_calls
 
 
 def test_calls_run_in_order_and_the_time_is_written_after_each_group():

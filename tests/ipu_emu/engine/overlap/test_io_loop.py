@@ -13,7 +13,7 @@ from ipu_emu import popart
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.program.clock import CostCategory, ModelledMachine, Pricing, timeline
-from ipu_emu.program.clock.timeline_trace import timeline_trace
+from ipu_emu.program.clock.timeline_files import timeline_trace
 from ipu_emu.program.instructions import Counter, HostLoad, HostStore, Repeat
 from ipu_emu.program.overlapped_loops import OverlappedLoop
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
@@ -60,11 +60,11 @@ class Model:
         session = self.session(bps, A=factor, R=replicas)
         stepio = popart.PyStepIO(self.data(2, bps, factor, replicas), session.initAnchorArrays())
         stepio.enableRuntimeAsserts(False)
-        found = []
+        results = []
         for _ in range(2):
             session.run(stepio)
-            found += [cursor.flat.copy() for cursor in stepio.outputs.values()]
-        return found
+            results += [cursor.flat.copy() for cursor in stepio.outputs.values()]
+        return results
 
 
 @pytest.mark.parametrize("strategies", [(INNER, None), (LOOPS, None), (LOOPS, JUST_IN_TIME), (INNER, LOOPS)])
@@ -74,20 +74,20 @@ class Model:
 )
 def test_no_bit_differs(strategies: Any, bps: int, factor: int, replicas: int, returns: str) -> None:
     plain = Model(JUST_IN_TIME, tiles=TILES, returns=returns).run(bps, factor, replicas)
-    beside = Model(*strategies, returns=returns).run(bps, factor, replicas)
-    for one, other in zip(plain, beside, strict=True):
-        np.testing.assert_array_equal(one, other)
+    overlapped = Model(*strategies, returns=returns).run(bps, factor, replicas)
+    for array, other in zip(plain, overlapped, strict=True):
+        np.testing.assert_array_equal(array, other)
 
 
 @pytest.mark.parametrize("strategy", [INNER, LOOPS])
 def test_anchors_of_every_second_micro_batch(strategy: Any) -> None:
-    found = []
+    results = []
     for kind, tiles in ((JUST_IN_TIME, TILES), (strategy, IO)):
         model = Model(kind, tiles=tiles)
         model.returns = popart.AnchorReturnType("EveryN", 2, tiles, kind)
-        found.append(model.run(4, 3, 1))
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, other)
+        results.append(model.run(4, 3, 1))
+    for array, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(array, other)
 
 
 @pytest.mark.parametrize(("strategy", "count"), [(INNER, 4), (LOOPS, 5)])
@@ -98,7 +98,11 @@ def test_transfers_that_overlap_in_two_batches_of_three(strategy: Any, count: in
     hidden = [leaf for number in range(6) for leaf in loop.neighbours(number)]
     assert sum(isinstance(leaf, HostLoad) for leaf in hidden) == 2 * count
     assert sum(isinstance(leaf, HostStore) and leaf.anchor == "Nll:0" for leaf in hidden) == count
-    shown = [leaf for n in range(6) for leaf in (*loop.loads_for(n, beside=False), *loop.stores_of(n, beside=False))]
+    shown = [
+        leaf
+        for n in range(6)
+        for leaf in (*loop.loads_for(n, overlapped=False), *loop.stores_of(n, overlapped=False))
+    ]
     assert len(hidden) + len(shown) == 6 * (len(loop.loads) + len(loop.stores))
 
 
@@ -146,9 +150,9 @@ def test_the_host_works_in_its_own_thread() -> None:
     user = Callbacks(x)
     session.run(user.stepio)
     np.testing.assert_array_equal(user.y, 2 * user.x)
-    main, beside = "MainThread", "host-io-0"
-    loads = [f"load {number}: {beside if number else main}" for number in range(8)]
-    stores = [f"store {number}: {beside if number < 7 else main}" for number in range(8)]
+    main, worker = "MainThread", "host-io-0"
+    loads = [f"load {number}: {worker if number else main}" for number in range(8)]
+    stores = [f"store {number}: {worker if number < 7 else main}" for number in range(8)]
     neighbours = [entry for pair in zip(stores[:6], loads[2:], strict=True) for entry in pair]
     assert user.threads == [*loads[:2], *neighbours, *stores[6:]]
 
@@ -173,9 +177,9 @@ def test_a_callback_that_fails_ends_the_step_and_not_the_session(step: int) -> N
 def test_no_thread_is_left() -> None:
     before = set(threading.enumerate())
     _, session = doubling(LOOPS, IO)
-    (made,) = set(threading.enumerate()) - before
+    (thread,) = set(threading.enumerate()) - before
     session.engine.close()
-    assert not made.is_alive()
+    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(("batches", "factor"), [(4, 1), (2, 3)])
@@ -186,42 +190,42 @@ def test_the_clock_counts_the_longer_of_both(batches: int, factor: int, rate: fl
     loop = OverlappedLoop.of(executable.program[0], executable.plan)
     assert loop is not None
     machine = ModelledMachine(System.pod(4), host=rate, io_tiles=32)
-    pricing, made = Pricing(executable, machine), timeline(executable, machine)
+    pricing, segment = Pricing(executable, machine), timeline(executable, machine)
 
     def seconds(leaves: Any) -> float:
         return sum(pricing.of(leaf).seconds for leaf in leaves)
 
-    beside = [seconds(loop.neighbours(number)) for number in range(loop.total)]
-    now = [seconds(loop.stores_of(number, beside=False)) for number in range(loop.total)]
-    longer = [max(seconds(loop.work), exchanged) for exchanged in beside]
+    exchanges = [seconds(loop.neighbours(number)) for number in range(loop.total)]
+    now = [seconds(loop.stores_of(number, overlapped=False)) for number in range(loop.total)]
+    longer = [max(seconds(loop.work), exchanged) for exchanged in exchanges]
     updates = batches * seconds(loop.after) + seconds(executable.program[1:])
-    assert made.seconds == pytest.approx(seconds(loop.loads) + sum(longer) + sum(now) + updates, rel=1e-6)
-    assert made.by_category()[CostCategory.BESIDE] == pytest.approx(sum(beside))
+    assert segment.seconds == pytest.approx(seconds(loop.loads) + sum(longer) + sum(now) + updates, rel=1e-6)
+    assert segment.by_category()[CostCategory.BESIDE] == pytest.approx(sum(exchanges))
 
 
 def test_spans_of_the_host_are_at_the_same_time_as_compute() -> None:
     executable = Model(LOOPS).session(3, A=2).executable
-    made = timeline(executable, ModelledMachine(System.pod(4), io_tiles=32))
-    work = {span.name: span for span in made.spans if span.name.startswith("micro-batch")}
-    loads = [span for span in made.spans if span.name.startswith("HostLoad input (")]
+    segment = timeline(executable, ModelledMachine(System.pod(4), io_tiles=32))
+    work = {span.name: span for span in segment.spans if span.name.startswith("micro-batch")}
+    loads = [span for span in segment.spans if span.name.startswith("HostLoad input (")]
     assert len(work) == 6
     for number, load in enumerate(loads[1:]):
-        beside = work[f"micro-batch {number}"]
-        assert beside.start <= load.start <= beside.start + beside.seconds
+        block = work[f"micro-batch {number}"]
+        assert block.start <= load.start <= block.start + block.seconds
 
 
 @pytest.mark.parametrize("strategy", [INNER, LOOPS])
 def test_the_trace_has_a_row_for_io_tiles_and_ops_inside_of_micro_batches(strategy: Any) -> None:
     executable = Model(strategy).session(3, A=2).executable
-    made = timeline(executable, ModelledMachine(System.pod(4), io_tiles=32))
-    events = checked_events(json.dumps(timeline_trace("step", made.seconds, made.spans)))
-    rows = {each["args"]["name"]: each["tid"] for each in events if each["name"] == "thread_name"}
-    spans = [each for each in events if each["ph"] == "X"]
-    beside = {each["name"].split()[0] for each in spans if each["tid"] == rows["IPU 0, I/O tiles (modelled)"]}
-    assert beside == {"HostLoad", "HostStore"}
+    segment = timeline(executable, ModelledMachine(System.pod(4), io_tiles=32))
+    events = checked_events(json.dumps(timeline_trace("step", segment.seconds, segment.spans)))
+    rows = {event["args"]["name"]: event["tid"] for event in events if event["name"] == "thread_name"}
+    spans = [event for event in events if event["ph"] == "X"]
+    transfers = {span["name"].split()[0] for span in spans if span["tid"] == rows["IPU 0, I/O tiles (modelled)"]}
+    assert transfers == {"HostLoad", "HostStore"}
     for number in range(6):
         about = {"micro-batch": number}
-        ops = [each["name"] for each in spans if each["args"] == about and each["name"].startswith("Compute ")]
+        ops = [span["name"] for span in spans if span["args"] == about and span["name"].startswith("Compute ")]
         assert len(ops) >= 3
         assert any("MatMul" in name for name in ops)
 
@@ -260,26 +264,28 @@ OFF_CHIP = popart.TensorLocationSettings(popart.TensorLocation(popart.TensorStor
     ],
 )
 def test_no_bit_differs_with_offloading_and_recomputation(values: dict[str, Any]) -> None:
-    found = []
+    results = []
     for model in (Model(JUST_IN_TIME, tiles=TILES), Model(LOOPS)):
         session = model.session(2, A=3, **values)
         anchors = session.initAnchorArrays()
         session.run(popart.PyStepIO(model.data(2, 3), anchors))
-        found.append(anchors)
-    for id, array in found[0].items():
-        np.testing.assert_array_equal(array, found[1][id])
+        results.append(anchors)
+    for id, array in results[0].items():
+        np.testing.assert_array_equal(array, results[1][id])
 
 
 def test_a_pipeline_is_priced_with_its_stores_during_compute() -> None:
-    made = {}
+    segments = {}
     for tiles, strategy in ((TILES, JUST_IN_TIME), (IO, LOOPS)):
         tower = Tower(2, plain=True)
         anchors = dict.fromkeys([tower.loss, tower.y], popart.AnchorReturnType("All", tiles, strategy))
         executable = tower.session(A=6, anchors=anchors, numIOTiles=32, **PIPELINE).executable
-        made[strategy] = timeline(executable, ModelledMachine(System.pod(4), ipus_per_replica=2, host=1e8))
-    plain, beside = made[JUST_IN_TIME], made[LOOPS]
-    hidden = beside.by_category()[CostCategory.BESIDE]
+        segments[strategy] = timeline(executable, ModelledMachine(System.pod(4), ipus_per_replica=2, host=1e8))
+    plain, overlapped = segments[JUST_IN_TIME], segments[LOOPS]
+    hidden = overlapped.by_category()[CostCategory.BESIDE]
     assert plain.by_category()[CostCategory.BESIDE] == 0
-    assert hidden == pytest.approx(plain.by_category()[CostCategory.HOST] - beside.by_category()[CostCategory.HOST])
+    assert hidden == pytest.approx(
+        plain.by_category()[CostCategory.HOST] - overlapped.by_category()[CostCategory.HOST]
+    )
     # The stores of the last micro-batch overlap with no compute.
-    assert plain.seconds - hidden < beside.seconds < plain.seconds
+    assert plain.seconds - hidden < overlapped.seconds < plain.seconds

@@ -37,33 +37,33 @@ def run(
     )
     session.prepareDevice()
     session.weightsFromHost()
-    found = session.initAnchorArrays()
-    session.run(popart.PyStepIO({"x": X}, found))
+    arrays = session.initAnchorArrays()
+    session.run(popart.PyStepIO({"x": X}, arrays))
     if weights:
-        found["w"] = np.zeros(4, np.float32)
+        arrays["w"] = np.zeros(4, np.float32)
         session.weightsToHost()
-        session.readWeights(popart.PyWeightsIO({"w": found["w"]}))
-    return found
+        session.readWeights(popart.PyWeightsIO({"w": arrays["w"]}))
+    return arrays
 
 
 @pytest.mark.parametrize(("bare_loss", "recompute"), list(product([True, False], repeat=2)))
 def test_without_anchors(bare_loss: bool, recompute: bool) -> None:
-    found = run(weights=True, bare_loss=bare_loss, recompute=recompute)
-    np.testing.assert_allclose(found["w"], 1 - 0.1 * (X * np.cos(X)).sum(0), rtol=1e-5)
+    arrays = run(weights=True, bare_loss=bare_loss, recompute=recompute)
+    np.testing.assert_allclose(arrays["w"], 1 - 0.1 * (X * np.cos(X)).sum(0), rtol=1e-5)
     assert run(weights=True, bare_loss=bare_loss, recompute=recompute, accumulates=False)["w"].any()
 
 
 @pytest.mark.parametrize(("bare_loss", "accumulates"), list(product([True, False], repeat=2)))
 def test_without_weights(bare_loss: bool, accumulates: bool) -> None:
     assert run(weights=False, bare_loss=bare_loss, accumulates=accumulates) == {}
-    found = run("Gradient___x", weights=False, bare_loss=bare_loss, accumulates=accumulates)["Gradient___x"]
-    np.testing.assert_allclose(found, np.cos(X) * (1 if bare_loss else -1), rtol=1e-5)
+    gradient = run("Gradient___x", weights=False, bare_loss=bare_loss, accumulates=accumulates)["Gradient___x"]
+    np.testing.assert_allclose(gradient, np.cos(X) * (1 if bare_loss else -1), rtol=1e-5)
 
 
 @pytest.mark.parametrize("accumulates", [True, False])
 def test_restored_activations_are_anchors(accumulates: bool) -> None:
-    found = run("Restored___x", weights=True, bare_loss=True, accumulates=accumulates)["Restored___x"]
-    np.testing.assert_array_equal(found, X)
+    activations = run("Restored___x", weights=True, bare_loss=True, accumulates=accumulates)["Restored___x"]
+    np.testing.assert_array_equal(activations, X)
     with pytest.raises(popart.popart_exception, match="Restored___Sin:0"):  # of the last stage
         run("Restored___Sin:0", weights=True, bare_loss=False)
 
@@ -71,9 +71,9 @@ def test_restored_activations_are_anchors(accumulates: bool) -> None:
 @pytest.mark.parametrize("accumulates", [True, False])
 def test_stashes_are_anchors(accumulates: bool) -> None:
     """Three micro-batches are between the two stages: each uses the buffer of the third one before it."""
-    found = run("Stashed___x", weights=True, bare_loss=True, accumulates=accumulates)["Stashed___x"]
+    stashes = run("Stashed___x", weights=True, bare_loss=True, accumulates=accumulates)["Stashed___x"]
     places = np.zeros((3, 4), np.float32)
-    for batch, shown in enumerate(found):
+    for batch, shown in enumerate(stashes):
         places[batch % 3] = X[batch]
         np.testing.assert_array_equal(shown, places)
 

@@ -67,9 +67,9 @@ def possible(case: Mapping[str, Any]) -> bool:
     if case["options"] == "loss scaling" and case["dtype"] is np.float32:
         return False
     shared = case["ipus"] == "in turns"
-    whole = case["recompute"] is RecomputationType.Pipeline
-    return not (shared and (case["stages"] == 2 or case["how"] == "interleaved" or whole)) and not (
-        whole and case["how"] == "sharded"
+    by_stage = case["recompute"] is RecomputationType.Pipeline
+    return not (shared and (case["stages"] == 2 or case["how"] == "interleaved" or by_stage)) and not (
+        by_stage and case["how"] == "sharded"
     )
 
 
@@ -77,8 +77,8 @@ def pairwise() -> Iterator[dict[str, Any]]:
     """Cases with nearly all pairs of values of two axes, each the best of some random ones."""
     random, covered = np.random.default_rng(0), set()
     for _ in range(32):
-        made = [{name: values[random.integers(len(values))] for name, values in AXES.items()} for _ in range(150)]
-        best = max(filter(possible, made), key=lambda case: len(pairs(case) - covered))
+        cases = [{name: values[random.integers(len(values))] for name, values in AXES.items()} for _ in range(150)]
+        best = max(filter(possible, cases), key=lambda case: len(pairs(case) - covered))
         covered |= pairs(best)
         yield best
 
@@ -102,10 +102,10 @@ def test_placement_and_schedule_change_no_bit(monkeypatch: pytest.MonkeyPatch, c
     want = trained(case, Tower(stages, dtype=dtype))
     threads(monkeypatch, case["cpus"])
     placed = Tower(stages, IPUS[case["ipus"]](stages), dtype)
-    found = trained(case, placed, autoRecomputation=case["recompute"], **HOW[case["how"]], **KEPT[case["kept"]])
-    assert found.keys() == want.keys()
+    weights = trained(case, placed, autoRecomputation=case["recompute"], **HOW[case["how"]], **KEPT[case["kept"]])
+    assert weights.keys() == want.keys()
     for id in want:
-        np.testing.assert_array_equal(found[id], want[id], err_msg=id)
+        np.testing.assert_array_equal(weights[id], want[id], err_msg=id)
 
 
 RATE = {"defaultLearningRate": (0.01, True)}
@@ -121,9 +121,9 @@ def test_an_optimiser_may_have_few_states(name: str) -> None:
     tower, optimizer = Tower(2, plain=True), FEW_STATES[name]
     want = tower.trained(A=4, optimizer=optimizer)
     for how in ("sharded", "popart"):
-        found = tower.trained(A=4, optimizer=optimizer, **HOW[how])
+        weights = tower.trained(A=4, optimizer=optimizer, **HOW[how])
         for id in want:
-            np.testing.assert_array_equal(found[id], want[id], err_msg=id)
+            np.testing.assert_array_equal(weights[id], want[id], err_msg=id)
     tower.trained(bps=4, optimizer=optimizer, **PIPELINE)
 
 

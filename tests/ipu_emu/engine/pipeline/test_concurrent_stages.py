@@ -41,10 +41,10 @@ class Fork(Tower):
             self.loss = builder.aiGraphcore.nllloss([builder.aiOnnx.softmax([self.y]), self.labels])
 
 
-def same(found: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
-    assert found.keys() == want.keys()
+def same(actual: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
+    assert actual.keys() == want.keys()
     for id, value in want.items():
-        np.testing.assert_array_equal(found[id], value, err_msg=id)
+        np.testing.assert_array_equal(actual[id], value, err_msg=id)
 
 
 HOW: dict[str, dict[str, Any]] = {

@@ -30,8 +30,8 @@ def drawn(pattern: str, stages: int, count: int) -> list[tuple[str, str, str, st
         tuple((task.stage, task.micro_batch) for task in slot)
         for slot in schedule("popart", stages, count, training=False)
     ]
-    found = list(host_syncs(slots, range(stages), PATTERNS[pattern]))
-    assert [sync.tasks for sync in found] == slots
+    syncs = list(host_syncs(slots, range(stages), PATTERNS[pattern]))
+    assert [sync.tasks for sync in syncs] == slots
 
     def text(tasks: Any, stage: int) -> str:
         return " ".join(str(micro_batch) for number, micro_batch in tasks if number == stage)
@@ -39,7 +39,7 @@ def drawn(pattern: str, stages: int, count: int) -> list[tuple[str, str, str, st
     last = stages - 1
     return [
         (text(m.given_before, 0), text(m.given_beside, 0), text(m.taken_beside, last), text(m.taken_after, last))
-        for m in found
+        for m in syncs
     ]
 
 
@@ -65,17 +65,17 @@ def test_all_wait_with_full() -> None:
 
 def test_a_rail_waits_for_itself_with_replica_and_ladder() -> None:
     """Stages 0 and 2 are on one rail, stages 1 and 3 on the other."""
-    found = drawn("ReplicaAndLadder", 4, 5)
-    assert found[:4] == [("0", "1", "", ""), ("", "2", "", ""), ("", "", "", ""), ("3", "", "", "0")]
+    slots = drawn("ReplicaAndLadder", 4, 5)
+    assert slots[:4] == [("0", "1", "", ""), ("", "2", "", ""), ("", "", "", ""), ("3", "", "", "0")]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_input_is_given_and_every_output_taken_once_and_in_order(pattern: str) -> None:
     for stages in (1, 2, 3, 5):
         table = drawn(pattern, stages, 7)
-        given = [m for before, beside, _, _ in table for m in (before, beside) if m]
-        taken = [m for _, _, beside, after in table for m in (beside, after) if m]
-        assert given == taken == [str(number) for number in range(7)]
+        loads = [m for before, during, _, _ in table for m in (before, during) if m]
+        taken = [m for _, _, during, after in table for m in (during, after) if m]
+        assert loads == taken == [str(number) for number in range(7)]
 
 
 def contains(w: str, ids: Sequence[str]) -> bool:
@@ -86,15 +86,15 @@ class Watched(popart.PyStepIO):
     """Calls ``asked`` with the number of each requested chunk."""
 
     number = 0
-    asked: Any
+    probe: Any
 
     def read(self, id: str) -> Any:
-        self.asked(self.number)
+        self.probe(self.number)
         self.number += 1
         return super().read(id)
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, pattern: str, layers: dict[str, Any], asked: Any) -> None:
+def watched(monkeypatch: pytest.MonkeyPatch, pattern: str, layers: dict[str, Any], probe: Any) -> None:
     """Run 8 micro-batches; call ``layers[w]`` with the micro-batch before the layer with weight ``w`` computes."""
     threads(monkeypatch, 2)
     with monkeypatch.context() as patched:
@@ -103,7 +103,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, pattern: str, layers: dict[str, Any
         session = on(SyncPattern[pattern], tower, 8)
         session.prepareDevice()
     stepio = Watched({tower.x: tower.data(0, 8, 1, 1)[tower.x]}, session.initAnchorArrays())
-    stepio.asked = asked
+    stepio.probe = probe
     session.run(stepio)
     session.close()
 
@@ -193,17 +193,17 @@ def test_collectives_in_a_stage_let_other_ipus_go_on(monkeypatch: pytest.MonkeyP
 
 def test_the_pattern_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     threads(monkeypatch, 2)
-    found = []
+    results = []
     for pattern in SyncPattern:
         tower = Tower(2)
         session = on(pattern, tower, 8)
         session.prepareDevice()
         anchors = session.initAnchorArrays()
         session.run(popart.PyStepIO({tower.x: tower.data(0, 8, 1, 1)[tower.x]}, anchors))
-        found.append(anchors[tower.y])
+        results.append(anchors[tower.y])
         session.close()
-    for other in found[1:]:
-        np.testing.assert_array_equal(other, found[0])
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0])
 
 
 def test_an_executable_is_for_one_pattern(tmp_path: Path) -> None:

@@ -27,23 +27,23 @@ def bound(kind: str, stages: int, pattern: SyncPattern) -> BoundPipeline:
         userOptions=opts,
     )  # fmt: skip
     session.prepareDevice()
-    (found,) = [
+    (pipeline,) = [
         part for loop in session.engine._program for part in loop.body.parts if isinstance(part, BoundPipeline)
     ]
     session.close()
-    return found
+    return pipeline
 
 
 def read_from(pipeline: BoundPipeline, order: list[int]) -> dict[int, dict[Any, Any]]:
     """For each event and each buffer that it reads or writes, the event that wrote it last."""
     memory: dict[Any, int] = {}
-    found: dict[int, dict[Any, Any]] = {}
+    writers: dict[int, dict[Any, Any]] = {}
     for number in order:
         event = pipeline.order[number]
         used = list(pipeline.stages[event.stage].piece(event).access.spots(event.micro_batch))
-        found[number] = {spot: memory.get(spot) for spot, _ in used}
+        writers[number] = {spot: memory.get(spot) for spot, _ in used}
         memory |= {spot: number for spot, writes in used if writes}
-    return found
+    return writers
 
 
 def shuffled(pipeline: BoundPipeline, needed: list[set[int]], chance: random.Random) -> list[int]:
@@ -76,7 +76,7 @@ def test_every_order_that_keeps_the_dependencies_reads_the_same(kind: str, stage
 
 def assert_partners_wait(pipeline: BoundPipeline, order: list[int], waiting: dict[int, set[int]]) -> None:
     """The event of the host is between the same two events of every IPU that waits for it."""
-    at = {number: place for place, number in enumerate(order)}
+    at = {number: index for index, number in enumerate(order)}
     for host, event in enumerate(pipeline.order):
         for number, other in enumerate(pipeline.order) if event.actor == HOST else ():
             if other.actor in waiting[pipeline.ipus[event.stage]]:
@@ -85,8 +85,8 @@ def assert_partners_wait(pipeline: BoundPipeline, order: list[int], waiting: dic
 
 def test_a_token_is_sent_and_awaited_once() -> None:
     """Threads 0 and 1; task 4 depends on a task for which thread 1 has waited already."""
-    made = dependencies([0, 1, 0, 1, 1], [set(), {0}, {1}, {0, 2}, {0}])
-    assert [(token.waits, token.signals) for token in made] == [
+    tokens = dependencies([0, 1, 0, 1, 1], [set(), {0}, {1}, {0, 2}, {0}])
+    assert [(token.waits, token.signals) for token in tokens] == [
         ((), (1,)),
         ((0,), (0,)),
         ((1,), (1,)),

@@ -98,14 +98,16 @@ def test_a_feed_that_fails_in_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> Non
     threads(monkeypatch, 3)
     before, tower = ipu_threads(), Tower(3, plain=True)
     session = tower.session(A=A, **PIPELINE)
-    data, asked = tower.data(0, 1, A, 1), iter(range(100))
+    data, calls = tower.data(0, 1, A, 1), iter(range(100))
 
-    def given(id: str, prefetch: bool) -> np.ndarray:
-        if next(asked) == 9:
+    def next_input(id: str, prefetch: bool) -> np.ndarray:
+        if next(calls) == 9:
             raise LookupError("no more data")
         return np.ascontiguousarray(data[id][0, 0, 0])
 
-    stepio = popart.PyStepIOCallback(given, lambda id: None, lambda id: np.zeros((), np.float32), lambda id: None)
+    stepio = popart.PyStepIOCallback(
+        next_input, lambda id: None, lambda id: np.zeros((), np.float32), lambda id: None
+    )
     with pytest.raises(LookupError, match="no more data"):
         session.run(stepio)
     assert not ipu_threads() - before

@@ -73,21 +73,21 @@ def test_sharding_changes_no_result_where_stages_may_not_share_an_ipu(monkeypatc
 def _compare(middle: tuple[int, ...], R: int, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     threads(monkeypatch, (1 + max(2, *middle)) * R)
     tower = Chain(middle)
-    found = tower.trained(A=12, R=R, anchors=anchors_of(tower), **how, **SHARDED)
+    weights = tower.trained(A=12, R=R, anchors=anchors_of(tower), **how, **SHARDED)
     for id, want in trained_on_one_ipu(R).items():
-        np.testing.assert_array_equal(found[id], want, err_msg=id)
+        np.testing.assert_array_equal(weights[id], want, err_msg=id)
 
 
 def test_inference() -> None:
     tower = Chain()
     anchors = {tower.y: popart.AnchorReturnType("All")}
-    found = []
+    results = []
     for values in ({}, {**PIPELINE, **SHARDED}):
         session = tower.session(bps=8, anchors=anchors, training=False, **values)
         arrays = session.initAnchorArrays()
         session.run(popart.PyStepIO(tower.data(0, 8, 1, 1), arrays))
-        found.append(arrays[tower.y])
-    np.testing.assert_array_equal(found[1], found[0])
+        results.append(arrays[tower.y])
+    np.testing.assert_array_equal(results[1], results[0])
 
 
 def test_all_of_its_ipus_work_for_a_sharded_stage() -> None:

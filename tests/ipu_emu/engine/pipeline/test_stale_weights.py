@@ -69,7 +69,7 @@ class Products:
         """
         history = [dict(self.weights)]
         speeds = {id: np.zeros_like(value) for id, value in self.weights.items()}
-        made = []
+        outputs = []
         for j, replicas in enumerate(x):
             totals = {id: np.zeros(SIZE, np.float32) for id in self.weights}
             for y in replicas:
@@ -78,7 +78,7 @@ class Products:
                     seen = history[max(0, j - 2 * (self.stages - 1 - s))]
                     inputs.append(y)
                     y = y * seen[f"weight{s}"] + seen[f"shift{s}"]
-                made.append(y)
+                outputs.append(y)
                 gradient = np.float32(0.5) * np.sign(y)
                 for s in reversed(range(self.stages)):
                     totals[f"shift{s}"] = totals[f"shift{s}"] + gradient
@@ -86,7 +86,7 @@ class Products:
                     gradient = gradient * history[j][f"weight{s}"]
             speeds = {id: momentum * speeds[id] + total for id, total in totals.items()}
             history.append({id: value - RATE * speeds[id] for id, value in history[j].items()})
-        return np.array(made).reshape(x.shape), history[-1]
+        return np.array(outputs).reshape(x.shape), history[-1]
 
 
 def momentum() -> Any:
@@ -129,9 +129,9 @@ def trained_with_weights_on_chip(replicas: int) -> dict[str, np.ndarray]:
 )
 def test_weights_are_equally_stale_in_every_memory(monkeypatch: pytest.MonkeyPatch, name: str, replicas: int) -> None:
     threads(monkeypatch, 3)
-    found = Tower(3).trained(bps=7, R=replicas, optimizer=adam(), **OTHERS[name])
+    weights = Tower(3).trained(bps=7, R=replicas, optimizer=adam(), **OTHERS[name])
     for id, value in trained_with_weights_on_chip(replicas).items():
-        np.testing.assert_array_equal(found[id], value, err_msg=id)
+        np.testing.assert_array_equal(weights[id], value, err_msg=id)
 
 
 def test_every_step_starts_with_an_empty_pipeline() -> None:

@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from ipu_emu.engine.threads.token_queue import TokenQueue
+from ipu_emu.engine.threads.dependency_threads import TokenQueue
 
 LOOKS = pytest.mark.parametrize("looks", [True, False], ids=["looks", "sleeps"])
 
@@ -58,7 +58,7 @@ def test_tokens_of_several_senders_are_all_received() -> None:
 
 def test_polling_ends_and_takes_no_longer_than_sleeping_would() -> None:
     """A receiver with a core of its own spins for well under a millisecond."""
-    from ipu_emu.engine.threads.token_queue import _LOOKS, _look
+    from ipu_emu.engine.threads.dependency_threads import _LOOKS, _look
 
     queue = TokenQueue(looks=True)
     _look(queue._address, 1, _LOOKS)

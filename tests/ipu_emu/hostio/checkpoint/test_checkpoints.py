@@ -279,8 +279,8 @@ def test_damaged_ones_take_no_place_of_whole_ones_and_are_never_removed(tmp_path
         (tmp_path / name / "thesis").write_text("text")
     cut(tmp_path / "step-000000002" / "instance-0-of-1.safetensors")
     trained(tmp_path, 5, keep=3)
-    kept = sorted(path.name[-1] for path in tmp_path.glob("step-*") if (path / "checkpoint.json").exists())
-    assert kept == ["2", "3", "4", "5"]  # 2 is damaged
+    complete = sorted(path.name[-1] for path in tmp_path.glob("step-*") if (path / "checkpoint.json").exists())
+    assert complete == ["2", "3", "4", "5"]  # 2 is damaged
     assert len(list(tmp_path.glob("step-*/thesis"))) == 3
 
 

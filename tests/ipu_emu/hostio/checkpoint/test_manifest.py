@@ -46,10 +46,12 @@ def test_a_written_profile_is_json_and_can_be_read() -> None:
 
 
 def test_every_changed_byte_and_every_length_lead_to_the_checkpoint_before(folder: Folder) -> None:
-    whole, path = MANIFEST.encoded(), folder.path / NAME / "checkpoint.json"
+    encoded, path = MANIFEST.encoded(), folder.path / NAME / "checkpoint.json"
     draw = random.Random(0)
-    changed = [whole[:at] + bytes([byte ^ draw.randrange(1, 256)]) + whole[at + 1 :] for at, byte in enumerate(whole)]
-    for content in [*changed, *(whole[:length] for length in range(len(whole))), whole + b"\n", b" " + whole]:
+    changed = [
+        encoded[:at] + bytes([byte ^ draw.randrange(1, 256)]) + encoded[at + 1 :] for at, byte in enumerate(encoded)
+    ]
+    for content in [*changed, *(encoded[:length] for length in range(len(encoded))), encoded + b"\n", b" " + encoded]:
         path.write_bytes(content)
         (newest, fault), (older, manifest) = folder.verified(folder.names())
         assert (newest, older) == (NAME, OLDER)
@@ -128,13 +130,13 @@ def test_arrays_with_contradictory_headers_raise_value_error(tmp_path: Path) -> 
     """Headers with other lengths, offsets, shapes, types; 500 random changes."""
     head = b'{"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}'
     head += b',"b":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]}}'
-    whole = len(head).to_bytes(8, "little") + head + bytes(range(32))
-    (tmp_path / "x").write_bytes(whole)
+    encoded = len(head).to_bytes(8, "little") + head + bytes(range(32))
+    (tmp_path / "x").write_bytes(encoded)
     assert read(tmp_path / "x")["w"].shape == (2, 3)
     draw = random.Random(0)
     refused = 0
     for _ in range(500):
-        data = bytearray(whole)
+        data = bytearray(encoded)
         for _ in range(draw.randrange(1, 4)):
             data[draw.randrange(len(data))] = draw.choice([0, 1, 0x7F, 0xFF, *b'0129F{}[],:"', draw.randrange(256)])
         (tmp_path / "x").write_bytes(data[: draw.choice([len(data), draw.randrange(len(data))])])
@@ -143,5 +145,5 @@ def test_arrays_with_contradictory_headers_raise_value_error(tmp_path: Path) -> 
         except ValueError:
             refused += 1
         else:
-            assert sum(array.nbytes for array in arrays.values()) <= len(whole)
+            assert sum(array.nbytes for array in arrays.values()) <= len(encoded)
     assert refused > 300

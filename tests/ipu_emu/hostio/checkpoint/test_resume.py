@@ -54,11 +54,11 @@ def run(folder: Path, after: float | None, *form: str) -> tuple[list[int], str]:
 
 def kill_one(launcher: int, *, workers: bool) -> None:
     """Kill the program of an instance, or with ``workers`` maybe one of its feed, which has the same command line."""
-    found = [p for p in psutil.Process(launcher).children(recursive=True) if is_program(p)]
-    pids = {p.pid for p in found}
-    found = [p for p in found if workers or p.ppid() not in pids]
-    if found:
-        random.choice(found).kill()
+    programs = [p for p in psutil.Process(launcher).children(recursive=True) if is_program(p)]
+    pids = {p.pid for p in programs}
+    programs = [p for p in programs if workers or p.ppid() not in pids]
+    if programs:
+        random.choice(programs).kill()
 
 
 def is_program(process: psutil.Process) -> bool:

@@ -30,7 +30,7 @@ def run(folder: Path, instances: int) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return run(tmp_path_factory.mktemp("one") / "job", 1)
 
 
@@ -39,15 +39,15 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return run(tmp_path_factory.mktemp("two") / "job", 2)
 
 
-def test_every_instance_saves_the_same_bytes(one: dict[str, bytes], two: dict[str, bytes]) -> None:
-    assert two["0.onnx"] == two["1.onnx"] == one["0.onnx"]
+def test_every_instance_saves_the_same_bytes(single: dict[str, bytes], two: dict[str, bytes]) -> None:
+    assert two["0.onnx"] == two["1.onnx"] == single["0.onnx"]
     saved = onnx.load_model_from_string(two["0.onnx"]).graph.initializer
     assert any(numpy_helper.to_array(p).any() for p in saved if p.name == "mean")
 
 
-def test_one_instance_may_save_alone(one: dict[str, bytes], two: dict[str, bytes]) -> None:
-    assert two["alone.onnx"] == one["alone.onnx"] != two["0.onnx"]
+def test_one_instance_may_save_alone(single: dict[str, bytes], two: dict[str, bytes]) -> None:
+    assert two["alone.onnx"] == single["alone.onnx"] != two["0.onnx"]
 
 
-def test_a_checkpoint_restores_them_on_every_instance(one: dict[str, bytes], two: dict[str, bytes]) -> None:
-    assert two["0.restored.onnx"] == two["1.restored.onnx"] == one["0.restored.onnx"] == one["0.onnx"]
+def test_a_checkpoint_restores_them_on_every_instance(single: dict[str, bytes], two: dict[str, bytes]) -> None:
+    assert two["0.restored.onnx"] == two["1.restored.onnx"] == single["0.restored.onnx"] == single["0.onnx"]

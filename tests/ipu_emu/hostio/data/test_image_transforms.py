@@ -45,8 +45,8 @@ def windows(picture: Any, crop: tuple[int, int]) -> list[Any]:
 def test_random_crops_and_flips_are_windows_of_their_picture() -> None:
     seen = set()
     for step in Feed((PICTURES, np.arange(12)), prepare=(Images(crop=(7, 7), flip=True), None), epochs=30):
-        found, row = step
-        matches = [at for at, w in enumerate(windows(PICTURES[row], (7, 7))) if np.array_equal(w, found)]
+        crop, row = step
+        matches = [at for at, w in enumerate(windows(PICTURES[row], (7, 7))) if np.array_equal(w, crop)]
         assert len(matches) == 1
         seen.add(matches[0])
     assert seen == set(range(2 * 3 * 2))

@@ -38,10 +38,10 @@ def content(kind: str) -> bytes:
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "arrow", "parquet"])
 def test_random_changes_are_read_or_refused(kind: str, tmp_path: Path) -> None:
-    whole, draw, refused = content(kind), random.Random(0), 0
+    original, draw, refused = content(kind), random.Random(0), 0
     file = tmp_path / f"x.{kind}"
     for _ in range(500):
-        data = bytearray(whole)
+        data = bytearray(original)
         for _ in range(draw.randrange(1, 5)):
             at = draw.randrange(len(data))
             data[at : at + draw.choice([1, 1, 1, 4])] = draw.choice([b"\0", b"\1", b"\x7f", b"\x80", b"\xff" * 4])

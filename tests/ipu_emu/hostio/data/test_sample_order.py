@@ -30,9 +30,9 @@ def test_a_replica_sees_the_same_samples_in_every_layout(spread: tuple[int, ...]
         rows = [order.rows(epoch, step).reshape(2, 3, local, 2) for step in range(order.steps)]
         np.testing.assert_array_equal(np.concatenate(rows).reshape(-1), order.rows(epoch, 0, order.steps))
         parts.append(np.stack(rows))
-    found = np.concatenate(parts, axis=3).reshape(-1)
-    whole = permutation(3, epoch, 101) if shuffle else np.arange(101)
-    np.testing.assert_array_equal(found, whole[:96])
+    seen = np.concatenate(parts, axis=3).reshape(-1)
+    expected = permutation(3, epoch, 101) if shuffle else np.arange(101)
+    np.testing.assert_array_equal(seen, expected[:96])
 
 
 def test_epochs_and_seeds_have_their_own_orders() -> None:

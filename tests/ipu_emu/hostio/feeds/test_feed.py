@@ -25,8 +25,8 @@ all_workers = pytest.mark.parametrize(
 
 def plain(order: list[int], shape: tuple[int, int, int, int], local: slice) -> list[Any]:
     """The steps of an epoch, by hand: [batches, accumulation, replicas, micro-batch], replicas cut to ``local``."""
-    whole = int(np.prod(shape))
-    steps = [order[at : at + whole] for at in range(0, len(order) - whole + 1, whole)]
+    size = int(np.prod(shape))
+    steps = [order[at : at + size] for at in range(0, len(order) - size + 1, size)]
     return [np.array(step).reshape(shape)[:, :, local].tolist() for step in steps]
 
 
@@ -147,21 +147,21 @@ def test_random_preparation_is_a_function_of_seed_epoch_and_sample() -> None:
         with Feed(LABELS.astype(float), prepare=jittered, micro_batch=4, epochs=2, **how) as feed:
             return [step.copy() for step in feed]
 
-    one = run(workers=0)
+    single = run(workers=0)
     for how in ({"workers": 2}, {"workers": 3, "processes": False, "prefetch": 7}):
-        np.testing.assert_array_equal(one, run(**how))
-    assert len(np.unique(np.ravel(one))) == 2 * 60
+        np.testing.assert_array_equal(single, run(**how))
+    assert len(np.unique(np.ravel(single))) == 2 * 60
     shuffled = np.sort(np.ravel(run(workers=1, shuffle=True)))
-    assert len(np.intersect1d(shuffled, np.ravel(one))) > 100
+    assert len(np.intersect1d(shuffled, np.ravel(single))) > 100
 
 
 @pytest.mark.parametrize("start", [0, 1, 5, 29, 41, 60])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_feed_continues_where_another_was(start: int, shuffle: bool) -> None:
-    whole = [step.copy() for step in Feed(LABELS, micro_batch=2, epochs=2, shuffle=shuffle)]
+    steps = [step.copy() for step in Feed(LABELS, micro_batch=2, epochs=2, shuffle=shuffle)]
     feed = Feed(LABELS, micro_batch=2, epochs=2, shuffle=shuffle, start=start)
     rest = [step.copy() for step in feed]
-    np.testing.assert_array_equal(rest, whole[start:] or np.empty((0,)))
+    np.testing.assert_array_equal(rest, steps[start:] or np.empty((0,)))
     assert feed.position == 60
 
 
@@ -273,5 +273,5 @@ def test_sources_prefetch_workers_and_instances_agree_on_a_grid(instances: int, 
         how: dict[str, Any] = {"workers": workers, "processes": processes, "prefetch": prefetch}
         for at in range(0, 4, local):
             with Feed(source, micro_batch=3, replica_range=ReplicaRange(local, at, 4), **how) as feed:
-                found = [step.reshape(local, 3).copy() for step in feed]
-            np.testing.assert_array_equal(found, expected[:, at : at + local], str(how))
+                steps = [step.reshape(local, 3).copy() for step in feed]
+            np.testing.assert_array_equal(steps, expected[:, at : at + local], str(how))

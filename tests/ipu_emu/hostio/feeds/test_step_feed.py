@@ -171,13 +171,13 @@ def test_generated_data_are_asked_for_once(monkeypatch: pytest.MonkeyPatch, how:
         calls.append(id)
         return np.full(4, 9, np.float32)
 
-    given = popart.PyStepIOCallback(give, lambda id: None, lambda id: anchors[y][0, 0], lambda id: None)
+    callbacks = popart.PyStepIOCallback(give, lambda id: None, lambda id: anchors[y][0, 0], lambda id: None)
     for _ in range(3):
-        session.run(given if how == "callbacks" else popart.PyStepIO({x: np.full(16, 9, np.float32)}, anchors))
+        session.run(callbacks if how == "callbacks" else popart.PyStepIO({x: np.full(16, 9, np.float32)}, anchors))
     assert (anchors[y] == -1).all()
-    made = session.engine.read(y, 1)
-    assert len(np.unique(made)) == 4
-    assert np.abs(made).max() < 12
+    generated = session.engine.read(y, 1)
+    assert len(np.unique(generated)) == 4
+    assert np.abs(generated).max() < 12
     assert len(calls) == (how == "callbacks")
 
 

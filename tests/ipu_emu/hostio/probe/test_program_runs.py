@@ -200,11 +200,11 @@ def test_the_command_finds_the_limit(tmp_path: Path) -> None:
     done = with_a_result("--steps", "10", *options, str(program))
     assert done.exit_code == 0, done.output
     assert "1 instance: limited by data preparation" in done.output
-    found = json.loads(files["json"].read_text())
-    assert [run["mode"] for run in found["runs"]] == ["real", "generated", "synthetic"]
-    assert found["overheads"][0]["limit"] == "preparation"
-    assert 0.5 < found["overheads"][0]["preparing"] < 1
-    assert found["runs"][0]["waiting"] > 0.5
+    report = json.loads(files["json"].read_text())
+    assert [run["mode"] for run in report["runs"]] == ["real", "generated", "synthetic"]
+    assert report["overheads"][0]["limit"] == "preparation"
+    assert 0.5 < report["overheads"][0]["preparing"] < 1
+    assert report["runs"][0]["waiting"] > 0.5
     assert "limited by data preparation" in files["html"].read_text()
     assert files["png"].read_bytes().startswith(b"\x89PNG")
 

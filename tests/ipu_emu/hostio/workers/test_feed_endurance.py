@@ -23,12 +23,12 @@ def test_memory_is_flat(how: dict[str, Any]) -> None:
             for _ in range(steps):
                 next(feed)
             everyone = [process, *process.children()]
-            memory = sum(each.memory_full_info().uss for each in everyone)
-            return memory / 1e6, sum(each.num_fds() for each in everyone)
+            memory = sum(member.memory_full_info().uss for member in everyone)
+            return memory / 1e6, sum(member.num_fds() for member in everyone)
 
         # A leak grows every time; pages that the system has reclaimed return only once.
-        found = [used(1000), *(used(3000) for _ in range(3))]
-    memory, descriptors = zip(*found, strict=True)
+        usage = [used(1000), *(used(3000) for _ in range(3))]
+    memory, descriptors = zip(*usage, strict=True)
     assert min(np.diff(memory)) < 1
     assert len(set(descriptors)) == 1
 

@@ -93,8 +93,8 @@ def test_a_generator_can_be_read_once(workers: int, processes: bool | None) -> N
 def test_changed_shapes_and_types_are_refused(workers: int, processes: bool | None, odd: Any, text: str) -> None:
     data = [(np.zeros(2, np.float32), 1)] * 9 + [(odd, 1)] + [(np.zeros(2, np.float32), 1)] * 9
     for source in (data, lambda: iter(data)):
-        count, found = failure(source, micro_batch=3, workers=workers, processes=processes)
-        assert (count, text in found, "sample 9 of epoch 0" in found) == (3, True, True), found
+        count, message = failure(source, micro_batch=3, workers=workers, processes=processes)
+        assert (count, text in message, "sample 9 of epoch 0" in message) == (3, True, True), message
 
 
 @all_workers

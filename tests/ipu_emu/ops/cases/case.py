@@ -54,8 +54,8 @@ def onnx_op(name: str, *values: Any, opset: int = 10, **attributes: Any) -> Call
     """Add ``name`` of an opset, and take its first output."""
 
     def build(builder: Any, ids: list[str]) -> str:
-        made = getattr(getattr(builder, f"aiOnnxOpset{opset}"), name)(ids, *values, **attributes)
-        return str(made[0] if isinstance(made, list) else made)
+        outputs = getattr(getattr(builder, f"aiOnnxOpset{opset}"), name)(ids, *values, **attributes)
+        return str(outputs[0] if isinstance(outputs, list) else outputs)
 
     return build
 

@@ -74,9 +74,9 @@ def windows() -> Iterator[Case]:
     ):
         yield "convtranspose", [small, some((3, 2, 2, 3), seed=2)], options, 11
     yield "convtranspose", [small, some((3, 2, 2, 3), seed=2), some((2,))], {}, 10
-    whole = [some((1, 1, 3, 3), "uint8"), some((1, 1, 2, 2), "uint8", 2)]
-    yield "convinteger", whole, {}, 10
-    yield "convinteger", [*whole, np.array(3, np.uint8)], {"pads": [1, 1, 1, 1]}, 10
+    operands = [some((1, 1, 3, 3), "uint8"), some((1, 1, 2, 2), "uint8", 2)]
+    yield "convinteger", operands, {}, 10
+    yield "convinteger", [*operands, np.array(3, np.uint8)], {"pads": [1, 1, 1, 1]}, 10
     for options in (
         {},
         {"strides": [2, 2]},
@@ -116,10 +116,10 @@ def optional() -> Iterator[Case]:
     yield "pad", [x, ints(1, 0, 0, 1), None], {}, 11
     yield "slice", [x, ints(1, 1), ints(2, 3)], {}, 10
     yield "slice", [x, ints(2, 1), ints(0, 0), None, ints(-1, -1)], {}, 10
-    whole = [some((2, 3), "uint8"), some((3, 2), "uint8", 2)]
-    yield "matmulinteger", whole, {}, 10
-    yield "matmulinteger", [*whole, None, np.array(3, np.uint8)], {}, 10
-    yield "matmulinteger", [*whole, np.array(2, np.uint8)], {}, 10
+    operands = [some((2, 3), "uint8"), some((3, 2), "uint8", 2)]
+    yield "matmulinteger", operands, {}, 10
+    yield "matmulinteger", [*operands, None, np.array(3, np.uint8)], {}, 10
+    yield "matmulinteger", [*operands, np.array(2, np.uint8)], {}, 10
     yield "quantizelinear", [some((2, 3)), low], {}, 10
     yield "quantizelinear", [some((2, 3)), low, None], {}, 10
     yield "resize", [some((1, 1, 2, 2)), None, np.array([1, 1, 2, 2], np.float32)], {}, 11
@@ -161,10 +161,10 @@ def transposed_in_groups(x: Array, w: Array, group: int) -> list[Array]:
     """One spatial dimension."""
     parts = []
     for inputs, weights in zip(np.split(x, group, 1), np.split(w, group), strict=True):
-        made = np.zeros((len(x), w.shape[1], x.shape[2] + w.shape[2] - 1), np.float32)
+        part = np.zeros((len(x), w.shape[1], x.shape[2] + w.shape[2] - 1), np.float32)
         for k in range(w.shape[2]):
-            made[:, :, k : k + x.shape[2]] += np.einsum("nct,co->not", inputs, weights[:, :, k])
-        parts.append(made)
+            part[:, :, k : k + x.shape[2]] += np.einsum("nct,co->not", inputs, weights[:, :, k])
+        parts.append(part)
     return [np.concatenate(parts, 1)]
 
 
@@ -172,8 +172,8 @@ def dequantized(x: Array, scale: Array, zero: Array | None = None) -> list[Array
     return [(x.astype(np.int32) - (0 if zero is None else int(zero))).astype(np.float32) * scale]
 
 
-def batch_norm(x: Array, *given: Array, epsilon: float = 1e-5, **_: Any) -> list[Array]:
-    scale, bias, mean, variance = (value.reshape(-1, *[1] * (x.ndim - 2)) for value in given)
+def batch_norm(x: Array, *statistics: Array, epsilon: float = 1e-5, **_: Any) -> list[Array]:
+    scale, bias, mean, variance = (value.reshape(-1, *[1] * (x.ndim - 2)) for value in statistics)
     return [(x - mean) / np.sqrt(variance + np.float32(epsilon)) * scale + bias]
 
 
@@ -192,12 +192,12 @@ def recurrent() -> Iterator[Known]:
             b = some((ways, 2 * gates * 5), seed=4) - np.float32(0.5)
             lengths, start = np.array([4, 2], np.int32), some((ways, 2, 5), seed=5)
             options = {"num_outputs": outputs, "direction": direction, "hidden_size": 5}
-            given = [[x, w, r], [x, w, r, b], [x, w, r, None, None, start], [x, w, r, b, lengths, start]]
+            inputs = [[x, w, r], [x, w, r, b], [x, w, r, None, None, start], [x, w, r, b, lengths, start]]
             if name == "lstm":
                 cell, peepholes = some((ways, 2, 5), seed=6), some((ways, 15), seed=7)
-                given += [[x, w, r, None, None, None, cell], [x, w, r, b, lengths, start, cell, peepholes]]
-                given += [[x, w, r, b, None, None, None, peepholes]]
-            for arrays in given:
+                inputs += [[x, w, r, None, None, None, cell], [x, w, r, b, lengths, start, cell, peepholes]]
+                inputs += [[x, w, r, b, None, None, None, peepholes]]
+            for arrays in inputs:
                 yield (name, arrays, options, 10), unrolled(name)
         plain = [x[:, :, :3], w[:1], r[:1], b[:1]]
         yield (name, plain, {"num_outputs": 1}, 10), unrolled(name)
@@ -216,10 +216,10 @@ def unrolled(name: str) -> Expected:
         """Y, Y_h and Y_c by the formulas of ONNX's documents."""
         bias, lengths, start, cell, peepholes = (*rest, *[None] * (5 - len(rest)))
         ways, hidden = len(w), r.shape[2]
-        made = []
+        results = []
         for way in range(ways):
             backwards = way == 1 or options.get("direction") == "reverse"
-            made.append(
+            results.append(
                 one_way(
                     name,
                     x.astype(np.float64),
@@ -231,7 +231,7 @@ def unrolled(name: str) -> Expected:
                     options,
                 )
             )
-        y, h, c = (np.stack(parts, axis) for parts, axis in zip(zip(*made, strict=True), (1, 0, 0), strict=True))
+        y, h, c = (np.stack(parts, axis) for parts, axis in zip(zip(*results, strict=True), (1, 0, 0), strict=True))
         return [part.astype(np.float32) for part in (y, h, c)[: options["num_outputs"]]]
 
     return expected

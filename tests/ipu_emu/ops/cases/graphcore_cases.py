@@ -35,7 +35,7 @@ def how_named(reduction: Any) -> str:
 
 
 def multi_conv(builder: Any, ids: list[str]) -> str:
-    made = builder.aiGraphcore.multiconv(
+    outputs = builder.aiGraphcore.multiconv(
         [ids[:2], ids[2:]],
         dilations=[[1, 1], [2, 1]],
         inDilations=[[1, 1], [2, 3]],
@@ -43,7 +43,7 @@ def multi_conv(builder: Any, ids: list[str]) -> str:
         outPads=[[0, 0, 0, 0], [1, 0, 0, 2]],
         strides=[[2, 2], [1, 1]],
     )
-    flat = [builder.reshape_const(builder.aiOnnx, [id], [-1]) for id in made]
+    flat = [builder.reshape_const(builder.aiOnnx, [id], [-1]) for id in outputs]
     return str(builder.aiOnnx.concat(flat, 0))
 
 
@@ -65,13 +65,13 @@ def lstm(name: str, *, output: int = 0, full: int = 1) -> Case:
         return str(builder.aiGraphcore.lstm(ids, full)[output])
 
     def torch_lstm(torch: Any, x: Any, w: Any, b: Any, start: Any) -> Any:
-        (h, c), made = start, []
+        (h, c), states = start, []
         for t in range(len(x)):
             f, i, new, o = (torch.cat([x[t], h], -1) @ w[gate] + b[gate] for gate in range(4))
             c = f.sigmoid() * c + i.sigmoid() * new.tanh()
             h = o.sigmoid() * c.tanh()
-            made.append(h)
-        return c if output else torch.stack(made) if full else h
+            states.append(h)
+        return c if output else torch.stack(states) if full else h
 
     shapes = [(3, 2, 4), (4, 9, 5), (4, 5), (2, 2, 5)]
     return case("LSTM", f"graphcore {name}", shapes, build, torch_lstm, onnx=False, compound=True, span=0.5)

@@ -43,23 +43,23 @@ def elementwise() -> Iterator[Known]:
     }
     alone |= {"detach": np.positive, "nop": np.positive, "tensorremap": np.positive}
     for (name, function), shape in itertools.product(alone.items(), ((2, 3), (1,), (), (0, 3))):
-        yield (name, [np.asarray(some(shape) * np.float32(3))], {}, 10), one(function)
+        yield (name, [np.asarray(some(shape) * np.float32(3))], {}, 10), single(function)
     halves = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 0.4], np.float32)
-    yield ("nearbyint", [halves], {}, 10), one(np.rint)
-    yield ("round", [halves], {}, 10), one(np.rint)  # ONNX's Round: halves go to the even number
+    yield ("nearbyint", [halves], {}, 10), single(np.rint)
+    yield ("round", [halves], {}, 10), single(np.rint)  # ONNX's Round: halves go to the even number
     shapes = (((2, 3), (3,)), ((2, 3), ()), ((1,), (1,)), ((0, 3), (1, 3)))
     both = {"atan2": np.arctan2, "fmod": np.fmod, "remainder": np.remainder}
     for (name, function), (a, b) in itertools.product(both.items(), shapes):
-        yield (name, [some(a) - np.float32(0.5), some(b, seed=2)], {}, 10), one(function)
+        yield (name, [some(a) - np.float32(0.5), some(b, seed=2)], {}, 10), single(function)
         if name != "atan2":
-            yield (name, [some(a, "int32") - 5, some(b, "int32", 2)], {}, 10), one(function)
-    yield ("fmod", [-some((2, 3)), some((3,), seed=2)], {}, 10), one(np.fmod)
+            yield (name, [some(a, "int32") - 5, some(b, "int32", 2)], {}, 10), single(function)
+    yield ("fmod", [-some((2, 3)), some((3,), seed=2)], {}, 10), single(np.fmod)
     bits = {"bitwiseand": np.bitwise_and, "bitwiseor": np.bitwise_or, "bitwisexor": np.bitwise_xor}
     bits["bitwisexnor"] = lambda a, b: ~(a ^ b)
     for (name, function), dtype in itertools.product(bits.items(), ("int32", "uint32")):
-        yield (name, [some((2, 3), dtype), some((3,), dtype, 2)], {}, 10), one(function)
+        yield (name, [some((2, 3), dtype), some((3,), dtype, 2)], {}, 10), single(function)
     for dtype in ("int32", "uint32"):
-        yield ("bitwisenot", [some((2, 3), dtype)], {}, 10), one(np.invert)
+        yield ("bitwisenot", [some((2, 3), dtype)], {}, 10), single(np.invert)
     for factor in (0.5, -2.0, 0.0):
         yield ("scale", [some((2, 3))], {"scale": factor}, 10), lambda x, scale: [x * np.float32(scale)]
     for options in ({}, {"scale0": 0.5}, {"scale0": 2.0, "scale1": -1.5}):
@@ -142,10 +142,10 @@ def losses() -> Iterator[Known]:
         p: Array, at: Array, reduction: Any, ignoreIndex: int | None = None, inputIsLogProbability: bool = False
     ) -> list[Any]:
         logs = p if inputIsLogProbability else np.log(p)
-        kept = np.where(at == ignoreIndex, 0, -np.take_along_axis(logs, at[:, None], 1)[:, 0])
+        terms = np.where(at == ignoreIndex, 0, -np.take_along_axis(logs, at[:, None], 1)[:, 0])
         count = (at != ignoreIndex).sum()
-        made = kept.sum() / count if reduction == popart.ReductionType.Mean else kinds[reduction](kept)
-        return [np.asarray(made, np.float32)]
+        reduced = terms.sum() / count if reduction == popart.ReductionType.Mean else kinds[reduction](terms)
+        return [np.asarray(reduced, np.float32)]
 
     for reduction in kinds:
         yield ("identityloss", [x], {"reduction": reduction}, 10), lambda x, reduction: [kinds[reduction](x)]
@@ -161,7 +161,7 @@ def losses() -> Iterator[Known]:
     yield ("nllloss", [probabilities, labels], {}, 10), lambda p, at: nll(p, at, popart.ReductionType.Mean)
 
 
-def one(function: Callable[..., Any]) -> Expected:
+def single(function: Callable[..., Any]) -> Expected:
     return lambda *arrays: [function(*arrays)]
 
 
@@ -184,8 +184,8 @@ def median(x: Array, axes: list[int] | None, keepdims: int) -> list[Array]:
     rows = x.transpose(*rest, *chosen).reshape([x.shape[axis] for axis in rest] + [-1])
     at = np.argsort(rows, -1)[..., (rows.shape[-1] - 1) // 2]
     values = np.take_along_axis(rows, at[..., None], -1)[..., 0]
-    kept = [1 if axis in chosen else n for axis, n in enumerate(x.shape)] if keepdims else values.shape
-    return [values.reshape(kept), at.reshape(kept).astype(np.int32)]
+    shape = [1 if axis in chosen else n for axis, n in enumerate(x.shape)] if keepdims else values.shape
+    return [values.reshape(shape), at.reshape(shape).astype(np.int32)]
 
 
 def dynamic(name: str) -> Expected:
@@ -195,9 +195,9 @@ def dynamic(name: str) -> Expected:
             where[axis] = slice(first, first + size)
         if name == "dynamicslice":
             return [x[tuple(where)]]
-        made = x.copy()
-        made[tuple(where)] = made[tuple(where)] + piece if name == "dynamicadd" else piece
-        return [made]
+        changed = x.copy()
+        changed[tuple(where)] = changed[tuple(where)] + piece if name == "dynamicadd" else piece
+        return [changed]
 
     return expected
 
@@ -228,9 +228,9 @@ def gathered(x: Array, indices: Array, axis: int, group_size: int) -> list[Array
 
 def scattered(x: Array, indices: Array, axis_size: int, axis: int, reduction: Any) -> list[Array]:
     kinds = {"Sum": np.add, "Max": np.maximum, "Min": np.minimum}
-    made, seen = np.zeros((axis_size, x.shape[1]), np.float32), np.zeros((axis_size, x.shape[1]), bool)
+    sums, seen = np.zeros((axis_size, x.shape[1]), np.float32), np.zeros((axis_size, x.shape[1]), bool)
     for row, column in np.ndindex(x.shape):
         to = indices[row, column], column
-        made[to] = kinds[reduction.name](made[to], x[row, column]) if seen[to] else x[row, column]
+        sums[to] = kinds[reduction.name](sums[to], x[row, column]) if seen[to] else x[row, column]
         seen[to] = True
-    return [made]
+    return [sums]

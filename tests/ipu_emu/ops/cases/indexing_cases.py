@@ -20,8 +20,8 @@ def with_constants(method: str, *values: Any, opset: int = 10, output: int = 0, 
     def build(builder: Any, ids: list[str]) -> str:
         face = getattr(builder, f"aiOnnxOpset{opset}")
         more = [face.constant(np.array(value)) if value is not None else "" for value in values]
-        made = getattr(face, method)([*ids, *more], **attributes)
-        return str(made[output] if isinstance(made, list) else made)
+        outputs = getattr(face, method)([*ids, *more], **attributes)
+        return str(outputs[output] if isinstance(outputs, list) else outputs)
 
     return build
 

@@ -45,9 +45,11 @@ def class_loss(op: str, method: str, reduction: str, *, weights: bool = False, i
         return str(builder.customOp(op, 13, "ai.onnx", [*ids, *more], attributes)[0])
 
     def torch_loss(torch: Any, x: Any, labels: Any) -> Any:
-        given = torch.tensor([1.0, 2.0, 0.5, 1.5]) if weights else None
+        class_weights = torch.tensor([1.0, 2.0, 0.5, 1.5]) if weights else None
         function = getattr(torch.nn.functional, method)
-        return function(x, labels.long(), given, reduction=reduction, ignore_index=-100 if ignore is None else ignore)
+        return function(
+            x, labels.long(), class_weights, reduction=reduction, ignore_index=-100 if ignore is None else ignore
+        )
 
     name = f"{reduction} {'weights' if weights else ''} {ignore}"
     return case(op, name, [shape], build, torch_loss, labels=labels, onnx=False, compound=True)
@@ -90,10 +92,12 @@ def recurrent(
         p, start = (rest[-1], rest[:-1]) if peepholes else (None, rest)
         if batch_first:
             x, start = x.transpose(0, 1), [state.transpose(0, 1) for state in start]
-        made = torch_recurrent(torch, op, x, w, r, b, start, direction, LENGTHS if lengths else None, p, more)[output]
+        outputs = torch_recurrent(torch, op, x, w, r, b, start, direction, LENGTHS if lengths else None, p, more)[
+            output
+        ]
         if not batch_first:
-            return made
-        return made.permute(2, 0, 1, 3) if output == 0 else made.transpose(0, 1)
+            return outputs
+        return outputs.permute(2, 0, 1, 3) if output == 0 else outputs.transpose(0, 1)
 
     return case(op, f"{name} {direction}", shapes, build, torch_run, onnx=False, compound=True, span=0.5)
 
@@ -128,7 +132,7 @@ def torch_recurrent(
         h, c = (start[i][d] if len(start) > i else torch.zeros(x.shape[1], r.shape[2]) for i in (0, 1))
         pi, po, pf = (0, 0, 0) if p is None else p[d].chunk(3)
         backwards = d == 1 or direction == "reverse"
-        made: list[Any] = [None] * len(x)
+        states: list[Any] = [None] * len(x)
         for t in reversed(range(len(x))) if backwards else range(len(x)):
             a, u, old = x[t] @ w[d].T + wb, h @ r[d].T + rb, (h, c)
             if op == "RNN":
@@ -147,9 +151,9 @@ def torch_recurrent(
                 inner = reset * un if linear else (reset * h) @ r[d][2 * size :].T + rb[2 * size :]
                 h = (1 - z) * f[1](an + inner) + z * h
             on = torch.ones(x.shape[1], 1, dtype=bool) if lengths is None else torch.tensor(t < lengths)[:, None]
-            made[t] = torch.where(on, h, torch.zeros(()))
+            states[t] = torch.where(on, h, torch.zeros(()))
             h, c = torch.where(on, h, old[0]), torch.where(on, c, old[1])
-        ys.append(torch.stack(made))
+        ys.append(torch.stack(states))
         hs.append(h)
         cs.append(c)
     return torch.stack(ys, 1), torch.stack(hs), torch.stack(cs)

@@ -34,8 +34,8 @@ _KEPT = ROOT / ".pytest_cache" / f"onnx-{onnx.__version__}-cases-numpy-{np.__ver
 def node_cases() -> dict[str, Any]:
     """All operator cases by name."""
     with suppress(OSError, EOFError, pickle.UnpicklingError):
-        kept: dict[str, Any] = pickle.loads(_KEPT.read_bytes())
-        return kept
+        saved: dict[str, Any] = pickle.loads(_KEPT.read_bytes())
+        return saved
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.case.node import collect_testcases
@@ -48,15 +48,15 @@ def node_cases() -> dict[str, Any]:
 
 def exported_models() -> dict[str, tuple[onnx.ModelProto, Any]]:
     """Models of the package that PyTorch exported, with their data, by name."""
-    root, made = Path(onnx.__file__).parent / "backend" / "test" / "data", {}
+    root, models = Path(onnx.__file__).parent / "backend" / "test" / "data", {}
     for kind in ("pytorch-converted", "pytorch-operator"):
         for folder in sorted((root / kind).iterdir()):
             model = onnx.load(folder / "model.onnx")
             sets = [
                 [_protos(data, part) for part in ("input", "output")] for data in sorted(folder.glob("test_data*"))
             ]
-            made[folder.name] = (model, sets)
-    return made
+            models[folder.name] = (model, sets)
+    return models
 
 
 def _protos(folder: Path, part: str) -> list[onnx.TensorProto]:
@@ -68,14 +68,14 @@ def check(model: onnx.ModelProto, data: Any, rtol: float, atol: float) -> None:
     """Run a model on each of its data sets and compare; raise an error for a difference."""
     for inputs, outputs in data:
         names = [info.name for info in model.graph.input if info.name not in _initializers(model)]
-        made = run(model, dict(zip(names, (_array(value) for value in inputs), strict=False)))
+        results = run(model, dict(zip(names, (_array(value) for value in inputs), strict=False)))
         for name, expected in zip((info.name for info in model.graph.output), outputs, strict=True):
-            found, wanted = made[name], _array(expected)
-            if found.dtype != wanted.dtype or found.shape != wanted.shape:
+            actual, wanted = results[name], _array(expected)
+            if actual.dtype != wanted.dtype or actual.shape != wanted.shape:
                 raise AssertionError(
-                    f"{name}: {wanted.dtype}{wanted.shape} expected, {found.dtype}{found.shape} made"
+                    f"{name}: {wanted.dtype}{wanted.shape} expected, {actual.dtype}{actual.shape} made"
                 )
-            np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
+            np.testing.assert_allclose(actual, wanted, rtol=rtol, atol=atol)
 
 
 def run(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], times: int = 1) -> dict[str, np.ndarray]:
@@ -97,9 +97,9 @@ def _infer(
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
     known = known & set(inputs)
-    kept = [info for info in fixed.graph.input if info.name not in known]
+    fed = [info for info in fixed.graph.input if info.name not in known]
     del fixed.graph.input[:]
-    fixed.graph.input.extend(kept)
+    fixed.graph.input.extend(fed)
     constants = [(name, numpy_helper.from_array(inputs[name])) for name in sorted(known)]
     nodes = [helper.make_node("Constant", [], [name], value=value) for name, value in constants]
     nodes += fixed.graph.node

@@ -431,8 +431,8 @@ def normalisations() -> Iterator[Row]:
         (8, {"momentum": 0.5, "spatial": 1}),
         (9, {"momentum": 0.5}),
     ):
-        given = {"num_outputs": 1, "epsilon": 1e-3, **options}
-        yield Row("batchnormalization", [GRID, scale, bias, *statistics], given, frozen, opset, wrt=())
+        attributes = {"num_outputs": 1, "epsilon": 1e-3, **options}
+        yield Row("batchnormalization", [GRID, scale, bias, *statistics], attributes, frozen, opset, wrt=())
     yield Row(
         "batchnormalization",
         [GRID, scale, bias, *statistics],

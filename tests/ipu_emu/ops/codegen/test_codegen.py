@@ -72,14 +72,14 @@ def test_products_in_place_and_in_panels_have_the_same_bits(m: int, n: int) -> N
     """Depths are added up in their order, also if a few are taken at a time; half of these sizes are in panels."""
     random, k = np.random.default_rng(m), 150
     a, y = random.random((m, k), np.float32), np.full((m, n), np.nan, np.float32)
-    whole = random.random((k, n), np.float32)
+    matrix = random.random((k, n), np.float32)
     scratch = [np.full(size, np.nan, np.float32) for size in gemm_workspace(m, k, n, 1, half=False)]
     results = []
-    for b in (whole, np.asfortranarray(whole)):
+    for b in (matrix, np.asfortranarray(matrix)):
         for call in gemm(a, b, y, scratch):
             call()
         results.append(y.copy())
-    exact = a.astype(np.float64) @ whole.astype(np.float64)
+    exact = a.astype(np.float64) @ matrix.astype(np.float64)
     np.testing.assert_allclose(results[0], exact, rtol=1e-5)
     if m >= 24:
         np.testing.assert_array_equal(*results)
@@ -91,11 +91,11 @@ def test_sums_of_no_products_are_the_bias(dtype: Any, wide: bool) -> None:
     a, b = np.zeros((20, 0), dtype), np.zeros((0, 24), dtype)
     bias = np.arange(24 if wide else 20, dtype=np.float32)
     scratch = [np.zeros(size, np.float32) for size in gemm_workspace(20, 0, 24, 1, half=dtype == np.float16)]
-    for given in (None, bias):
+    for addend in (None, bias):
         y = np.full((20, 24), 7, dtype)
-        for call in gemm(a, b, y, scratch, given, wide=wide):
+        for call in gemm(a, b, y, scratch, addend, wide=wide):
             call()
-        want = 0 if given is None else bias if wide else bias[:, None]
+        want = 0 if addend is None else bias if wide else bias[:, None]
         np.testing.assert_array_equal(y, np.broadcast_to(np.asarray(want, dtype), y.shape))
 
 
@@ -222,16 +222,16 @@ def test_softmax_and_normalisation_are_those_of_pytorch(dtype: Any, rows: int, c
     torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
     random = np.random.default_rng(rows)
     x, g = (random.standard_normal((rows, columns)).astype(dtype) for _ in range(2))
-    given, slope = torch.tensor(x.astype(np.float32), requires_grad=True), torch.tensor(g.astype(np.float32))
+    data, slope = torch.tensor(x.astype(np.float32), requires_grad=True), torch.tensor(g.astype(np.float32))
     tolerance = {"rtol": 1e-4, "atol": 1e-5} if dtype == np.float32 else {"rtol": 4e-3, "atol": 4e-3}
 
     y, dx = np.zeros_like(x), np.zeros_like(x)
     softmax(x, y, rows, columns)()
     softmax_grad(g, y, dx, rows, columns)()
-    want = given.softmax(1)
+    want = data.softmax(1)
     want.backward(slope)
     np.testing.assert_allclose(y, want.detach(), **tolerance)
-    np.testing.assert_allclose(dx, given.grad, **tolerance)
+    np.testing.assert_allclose(dx, data.grad, **tolerance)
 
     if columns == 1:
         return
@@ -243,10 +243,10 @@ def test_softmax_and_normalisation_are_those_of_pytorch(dtype: Any, rows: int, c
         norm_grad(per, g, x, scale, mean, inverse, dx, dscale, dbias, rows=rows, columns=columns)()
         shape = (-1, 1) if per == "row" else (1, -1)
         s, b = (torch.tensor(v.astype(np.float32), requires_grad=True) for v in (scale, bias))
-        given.grad = None
-        want = torch.nn.functional.layer_norm(given, (columns,)) * s.view(shape) + b.view(shape)
+        data.grad = None
+        want = torch.nn.functional.layer_norm(data, (columns,)) * s.view(shape) + b.view(shape)
         want.backward(slope)
-        for ours, theirs in ((y, want.detach()), (dx, given.grad), (dscale, s.grad), (dbias, b.grad)):
+        for ours, theirs in ((y, want.detach()), (dx, data.grad), (dscale, s.grad), (dbias, b.grad)):
             np.testing.assert_allclose(ours, theirs, **tolerance)
 
 
@@ -292,10 +292,10 @@ def test_kernels_are_compiled_once_on_a_machine_and_never_from_a_torn_file(tmp_p
     assert compiled_in_a_process(str(folder)) == 1
     assert compiled_anew(str(folder)) == 0
     (kernel,) = folder.iterdir()
-    whole = kernel.read_bytes()
-    kernel.write_bytes(whole[:-7])
+    content = kernel.read_bytes()
+    kernel.write_bytes(content[:-7])
     assert compiled_anew(str(folder)) == 1
-    assert kernel.read_bytes() == whole
+    assert kernel.read_bytes() == content
     (tmp_path / "file").write_bytes(b"")
     assert compiled_anew(str(tmp_path / "file" / "kernels")) == 1
     assert compiled_anew("") == 1
@@ -305,12 +305,12 @@ def test_a_kernel_with_the_name_of_another_is_not_loaded(tmp_path: Path, monkeyp
     folder = tmp_path / "kernels"
     assert compiled_anew(str(folder)) == 1
     (kernel,) = folder.iterdir()
-    whole = kernel.read_bytes()
+    content = kernel.read_bytes()
     monkeypatch.setenv("IPU_EMU_KERNEL_CACHE", str(folder))
-    llvm_compiler._save("another", whole[len(llvm_compiler._MAGIC) + 4 :])
+    llvm_compiler._save("another", content[len(llvm_compiler._MAGIC) + 4 :])
     (folder / "another").rename(kernel)
     assert compiled_anew(str(folder)) == 1
-    assert kernel.read_bytes() == whole
+    assert kernel.read_bytes() == content
 
 
 def test_a_user_without_a_home_has_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ def number(*shape: int) -> np.ndarray:
 
 def guarded(values: np.ndarray) -> np.ndarray:
     """``values`` with NaN before and after them in memory, which no result may depend on."""
-    whole = np.full(values.size + 256, np.nan, np.float32)
-    inner = whole[128:-128].reshape(values.shape)
+    memory = np.full(values.size + 256, np.nan, np.float32)
+    inner = memory[128:-128].reshape(values.shape)
     inner[...] = values
     return inner
 

@@ -36,11 +36,11 @@ def ascending(x: Any, w: Any, start: float = 0.0) -> float:
 
 def in_lanes(x: Any, w: Any) -> float:
     """16 partial sums, added up in halves; then the numbers behind the last 16."""
-    whole = len(x) // 16 * 16
-    lanes = np.array([ascending(x[lane:whole:16], w[lane:whole:16]) for lane in range(16)], np.float32)
+    end = len(x) // 16 * 16
+    lanes = np.array([ascending(x[lane:end:16], w[lane:end:16]) for lane in range(16)], np.float32)
     while len(lanes) > 1:
         lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
-    return ascending(x[whole:], w[whole:], float(lanes[0]))
+    return ascending(x[end:], w[end:], float(lanes[0]))
 
 
 def stored(random: Any, shape: tuple[int, ...], by_columns: bool, dtype: Any = np.float32) -> Any:

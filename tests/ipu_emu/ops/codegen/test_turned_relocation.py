@@ -14,14 +14,14 @@ from ipu_emu.ops.codegen.compiled_call import turned_relocation
 @pytest.mark.parametrize("perm", list(permutations(range(4))), ids=str)
 def test_axes_in_any_order(shape: tuple[int, ...], perm: tuple[int, ...]) -> None:
     source = np.random.default_rng(0).standard_normal(shape).astype(np.float32).transpose(perm)
-    whole = np.full(source.size + 64, 7, np.float32)
-    target = whole[32:-32].reshape(source.shape)
+    memory = np.full(source.size + 64, 7, np.float32)
+    target = memory[32:-32].reshape(source.shape)
     call = turned_relocation(source, target)
     if call is not None:
         call()
         np.testing.assert_array_equal(target, source)
-        assert (whole[:32] == 7).all()
-        assert (whole[-32:] == 7).all()
+        assert (memory[:32] == 7).all()
+        assert (memory[-32:] == 7).all()
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,10 @@ def test_the_number_of_iterations_may_be_an_input(dtype: type) -> None:
     outputs = doubled(builder, [a, b], trips, kind)
     first, second = X.astype(dtype), 2 * X.astype(dtype)
     for number in (0, 1, 2, 7):
-        flow, given = popart.DataFlow(1, outputs), {a: first, b: second, trips: np.array(number, np.int32)}
-        found = infer(builder, flow, given)
+        flow, inputs = popart.DataFlow(1, outputs), {a: first, b: second, trips: np.array(number, np.int32)}
+        results = infer(builder, flow, inputs)
         for id, value in zip(outputs, expected(first, second, number), strict=True):
-            np.testing.assert_array_equal(found[id], value)
+            np.testing.assert_array_equal(results[id], value)
 
 
 def halving(builder: popart.Builder, x: str, limit: str) -> str:
@@ -62,8 +62,10 @@ def test_a_loop_may_have_only_a_condition() -> None:
     x, limit = builder.addInputTensor(VECTOR), builder.addInputTensor("FLOAT", [])
     y = halving(builder, x, limit)
     for bound, halvings in ((100.0, 0), (4.0, 1), (0.1, 6)):
-        found = infer(builder, popart.DataFlow(1, [y]), {x: np.full(3, 2.0, np.float32), limit: np.float32([bound])})
-        np.testing.assert_array_equal(found[y], np.full(3, 2.0 / 2**halvings))
+        outputs = infer(
+            builder, popart.DataFlow(1, [y]), {x: np.full(3, 2.0, np.float32), limit: np.float32([bound])}
+        )
+        np.testing.assert_array_equal(outputs[y], np.full(3, 2.0 / 2**halvings))
 
 
 def test_every_replica_and_micro_batch_counts_for_itself() -> None:
@@ -73,8 +75,8 @@ def test_every_replica_and_micro_batch_counts_for_itself() -> None:
     opts = options(enableReplicatedGraphs=True, replicatedGraphCount=2)
     limits = np.array([1.6, 0.9, 0.4, 100], np.float32)
     data = np.ones((2, 2, 3), np.float32)
-    found = infer(builder, popart.DataFlow(2, [y]), {x: data, limit: limits}, opts)
-    np.testing.assert_array_equal(found[y][..., 0], [[0.5, 0.25], [0.125, 1.0]])
+    outputs = infer(builder, popart.DataFlow(2, [y]), {x: data, limit: limits}, opts)
+    np.testing.assert_array_equal(outputs[y][..., 0], [[0.5, 0.25], [0.125, 1.0]])
 
 
 def test_an_executable_with_a_loop_is_kept(tmp_path: Path) -> None:
@@ -82,9 +84,9 @@ def test_an_executable_with_a_loop_is_kept(tmp_path: Path) -> None:
     x, limit = builder.addInputTensor(VECTOR), builder.addInputTensor("FLOAT", [])
     y = halving(builder, x, limit)
     opts = options(enableEngineCaching=True, cachePath=str(tmp_path))
-    given = {x: np.ones(3, np.float32), limit: np.float32([0.8])}
+    inputs = {x: np.ones(3, np.float32), limit: np.float32([0.8])}
     for _ in range(2):
-        np.testing.assert_array_equal(infer(builder, popart.DataFlow(1, [y]), given, opts)[y], np.full(3, 0.25))
+        np.testing.assert_array_equal(infer(builder, popart.DataFlow(1, [y]), inputs, opts)[y], np.full(3, 0.25))
     assert len(list(tmp_path.glob("*.ipuexe"))) == 1
 
 
@@ -110,11 +112,11 @@ def test_loops_and_branches_within_a_loop() -> None:
         return [going, new]
 
     (y,) = builder.aiOnnx.loop([trips, "", x], 1, body_with(builder, [COUNT, FLAG, VECTOR], round))
-    found = infer(builder, popart.DataFlow(1, [y]), {x: X, trips: np.array(6, np.int32)})[y]
+    result = infer(builder, popart.DataFlow(1, [y]), {x: X, trips: np.array(6, np.int32)})[y]
     value = X
     for i in range(6):
         value = value + np.float32(sum(range(i))) if i % 2 else value * np.exp(np.float32(0.25))
-    np.testing.assert_allclose(found, value, rtol=1e-6)
+    np.testing.assert_allclose(result, value, rtol=1e-6)
 
 
 def test_a_branch_within_a_branch_uses_what_the_outer_one_makes() -> None:
@@ -149,8 +151,8 @@ def test_convolutions_in_a_loop_and_around_it() -> None:
     value = torch.tensor(image)
     for _ in range(5):
         value = torch.relu(torch.nn.functional.conv2d(value, torch.tensor(weight), padding=1))
-    found = infer(builder, popart.DataFlow(1, [y]), {x: image, trips: np.array(3, np.int32)})[y]
-    np.testing.assert_allclose(found, value.numpy(), rtol=1e-4, atol=1e-5)
+    result = infer(builder, popart.DataFlow(1, [y]), {x: image, trips: np.array(3, np.int32)})[y]
+    np.testing.assert_allclose(result, value.numpy(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("trips", [0, 30_000])
@@ -166,9 +168,9 @@ def test_a_known_count_may_be_large_or_zero(trips: int) -> None:
     count = builder.aiOnnx.constant(np.array(trips, np.int64))
     child = body_with(builder, [COUNT, FLAG, VECTOR], body)
     last, sums = builder.aiOnnx.loop([count, "", x], 2, child)
-    found = infer(builder, popart.DataFlow(1, [last, sums]), {x: np.array([1, 2, 0], np.float32)})
-    np.testing.assert_array_equal(found[last], [trips + 1, 2 * trips + 2, 0])
-    np.testing.assert_array_equal(found[sums], 3 * np.arange(2, trips + 2))
+    outputs = infer(builder, popart.DataFlow(1, [last, sums]), {x: np.array([1, 2, 0], np.float32)})
+    np.testing.assert_array_equal(outputs[last], [trips + 1, 2 * trips + 2, 0])
+    np.testing.assert_array_equal(outputs[sums], 3 * np.arange(2, trips + 2))
 
 
 def test_gradients_may_bypass_a_computed_loop_but_not_pass_through_it() -> None:
@@ -199,9 +201,9 @@ def test_unsupported_uses_of_a_computed_loop_are_refused(text: str, counted: boo
     builder = popart.Builder()
     x, trips = builder.addInputTensor(VECTOR), builder.addInputTensor(COUNT)
     body = body_with(builder, [COUNT, FLAG, VECTOR], lambda c, i, going, s: [going, *build(c, s)])
-    made = builder.aiOnnx.loop([trips if counted else "", "", x], outputs, body)
+    ids = builder.aiOnnx.loop([trips if counted else "", "", x], outputs, body)
     with pytest.raises(popart.popart_exception, match=text):
-        infer(builder, popart.DataFlow(1, [made[0]]), {x: X, trips: np.array(2, np.int32)})
+        infer(builder, popart.DataFlow(1, [ids[0]]), {x: X, trips: np.array(2, np.int32)})
 
 
 @pytest.mark.parametrize("back", [0, 1])
@@ -217,12 +219,12 @@ def test_scan_of_opset_8_treats_each_sample_apart(back: int) -> None:
     graph = helper.make_graph([node], "g", infos[:2], infos[2:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)])
     rng = np.random.default_rng(0)
-    given = {name: rng.normal(size=shapes[name]).astype("f") for name in ("start", "x")}
-    found = infer(popart.Builder(model.SerializeToString()), popart.DataFlow(1, ["last", "rows"]), given)
-    rows = given["x"][:, ::-1] if back else given["x"]
-    sums = given["start"][:, None] + np.cumsum(rows, 1)
-    np.testing.assert_allclose(found["last"], sums[:, -1], rtol=1e-5)
-    np.testing.assert_allclose(found["rows"], sums * rows, rtol=1e-5)
+    inputs = {name: rng.normal(size=shapes[name]).astype("f") for name in ("start", "x")}
+    outputs = infer(popart.Builder(model.SerializeToString()), popart.DataFlow(1, ["last", "rows"]), inputs)
+    rows = inputs["x"][:, ::-1] if back else inputs["x"]
+    sums = inputs["start"][:, None] + np.cumsum(rows, 1)
+    np.testing.assert_allclose(outputs["last"], sums[:, -1], rtol=1e-5)
+    np.testing.assert_allclose(outputs["rows"], sums * rows, rtol=1e-5)
 
 
 @pytest.mark.parametrize("bounded", ["min", "mod", "clip", "bool"])

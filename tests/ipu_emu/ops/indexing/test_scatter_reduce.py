@@ -75,33 +75,33 @@ def build(case: str, reduction: Any, with_initial: bool) -> tuple[Any, str, list
     args = [ids[0], builder.aiOnnx.constant(at), *ids[1:]]
     op = builder.aiGraphcore.scatterreduce
     size = size if with_initial else full[axis]
-    given = [size, axis, reduction, broadcast]
+    settings = [size, axis, reduction, broadcast]
     if groups > 1:
-        op, given = builder.aiGraphcore.groupedscatterreduce, [size, axis, reduction, groups, broadcast]
-    made = op(args, *given)
+        op, settings = builder.aiGraphcore.groupedscatterreduce, [size, axis, reduction, groups, broadcast]
+    output = op(args, *settings)
     wide = expanded(shape, at, axis % len(shape), broadcast, groups)
-    return builder, made, ids, values, wide
+    return builder, output, ids, values, wide
 
 
 @pytest.mark.parametrize("with_initial", [False, True], ids=["alone", "with initial values"])
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda reduction: reduction.name)
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients(case: str, reduction: Any, with_initial: bool) -> None:
-    builder, made, ids, values, wide = build(case, reduction, with_initial)
+    builder, output, ids, values, wide = build(case, reduction, with_initial)
     axis = CASES[case][2] % len(CASES[case][0])
     result = (*wide.shape[:axis], CASES[case][6][axis], *wide.shape[axis + 1 :])
     shape = CASES[case][6] if with_initial else result
     expected = scattered(reduction, values[0], wide, axis, values[1] if with_initial else None, shape)
     weight = np.arange(1, 1 + expected.size, dtype=np.float32).reshape(shape)
-    scaled = builder.aiOnnx.mul([made, builder.aiOnnx.constant(weight)])
+    scaled = builder.aiOnnx.mul([output, builder.aiOnnx.constant(weight)])
     loss = builder.aiGraphcore.identityloss([scaled], popart.ReductionType.Sum)
     gradients = [popart.reservedGradientPrefix() + id for id in ids]
-    session = train(builder, popart.DataFlow(1, [made, *gradients]), loss, popart.ConstSGD(0.1))
+    session = train(builder, popart.DataFlow(1, [output, *gradients]), loss, popart.ConstSGD(0.1))
     anchors = session.initAnchorArrays()
     session.run(popart.PyStepIO({}, anchors))
-    np.testing.assert_allclose(anchors[made], expected, rtol=1e-6)
-    for gradient, found in zip(gradients, slopes(reduction, values, wide, axis, expected, weight), strict=False):
-        np.testing.assert_allclose(anchors[gradient], found, rtol=1e-5)
+    np.testing.assert_allclose(anchors[output], expected, rtol=1e-6)
+    for gradient, slope in zip(gradients, slopes(reduction, values, wide, axis, expected, weight), strict=False):
+        np.testing.assert_allclose(anchors[gradient], slope, rtol=1e-5)
 
 
 def slopes(reduction: Any, values: list[_Array], wide: _Array, axis: int, out: _Array, g: _Array) -> list[_Array]:
@@ -128,10 +128,10 @@ def slopes(reduction: Any, values: list[_Array], wide: _Array, axis: int, out: _
 @pytest.mark.parametrize(("reduction", "theirs"), [("Sum", "sum"), ("Mul", "prod"), ("Max", "amax"), ("Min", "amin")])
 def test_values_are_those_of_torch(reduction: str, theirs: Any) -> None:
     torch = pytest.importorskip("torch")
-    builder, made, _, (data, initial), wide = build("a corner of the data", REDUCTIONS[reduction], True)
-    found = infer(builder, popart.DataFlow(1, [made]), {})[made]
+    builder, output, _, (data, initial), wide = build("a corner of the data", REDUCTIONS[reduction], True)
+    actual = infer(builder, popart.DataFlow(1, [output]), {})[output]
     there = torch.tensor(initial).scatter_reduce(0, torch.tensor(wide).long(), torch.tensor(data), theirs)
-    np.testing.assert_allclose(found, there.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(actual, there.numpy(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda reduction: reduction.name)
@@ -139,11 +139,17 @@ def test_integers(reduction: Any) -> None:
     builder = popart.Builder()
     data = builder.aiOnnx.constant(np.array([5, -3, 7], np.int32))
     at = builder.aiOnnx.constant(np.array([1, 1, 3], np.uint32))
-    made = builder.aiGraphcore.scatterreduce([data, at], 4, 0, reduction)
-    one = {REDUCTIONS.Sum: 2, REDUCTIONS.Max: 5, REDUCTIONS.Min: -3, REDUCTIONS.Mul: -15, REDUCTIONS.NoReduction: -3}
+    output = builder.aiGraphcore.scatterreduce([data, at], 4, 0, reduction)
+    combined = {
+        REDUCTIONS.Sum: 2,
+        REDUCTIONS.Max: 5,
+        REDUCTIONS.Min: -3,
+        REDUCTIONS.Mul: -15,
+        REDUCTIONS.NoReduction: -3,
+    }
     rest = 1 if reduction is REDUCTIONS.Mul else 0
-    found = infer(builder, popart.DataFlow(1, [made]), {})[made]
-    np.testing.assert_array_equal(found, [rest, one[reduction], rest, 7])
+    actual = infer(builder, popart.DataFlow(1, [output]), {})[output]
+    np.testing.assert_array_equal(actual, [rest, combined[reduction], rest, 7])
 
 
 @pytest.mark.parametrize(
@@ -171,6 +177,6 @@ def test_mismatched_shapes_are_refused_in_the_session(indices: Any, named: dict[
     data = builder.aiOnnx.constant(np.ones((2, 3), np.float32))
     at = builder.aiOnnx.constant(np.array(indices, np.int32))
     op = builder.aiGraphcore.groupedscatterreduce
-    made = op([data, at], **({"axis_size": 4, "axis": 0} | named))
+    output = op([data, at], **({"axis_size": 4, "axis": 0} | named))
     with pytest.raises(popart.popart_exception, match=f"^{text}"):
-        infer(builder, popart.DataFlow(1, [made]), {})
+        infer(builder, popart.DataFlow(1, [output]), {})

@@ -76,6 +76,6 @@ def test_grams_that_do_not_fit_are_refused(changed: dict[str, Any], text: str) -
 def test_types_that_devices_do_not_have_are_refused_by_name(name: str, inputs: int, text: str) -> None:
     builder = popart.Builder()
     method = getattr(builder.aiOnnxOpset11, name)
-    given = [[builder.addInputTensor("FLOAT", [2])]] if inputs else []
+    operands = [[builder.addInputTensor("FLOAT", [2])]] if inputs else []
     with pytest.raises(popart.popart_exception, match=rf"devices have no {text}"):
-        method(*given)
+        method(*operands)

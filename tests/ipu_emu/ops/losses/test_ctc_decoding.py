@@ -14,20 +14,20 @@ from tests.ipu_emu.helpers.sessions import infer
 
 def sequences(p: np.ndarray, blank: int) -> list[tuple[float, tuple[int, ...]]]:
     """(probability, labels) of all sequences to which paths through ``p`` [T, C] reduce, the most likely first."""
-    found: dict[tuple[int, ...], float] = {}
+    likely: dict[tuple[int, ...], float] = {}
     for path in product(range(p.shape[1]), repeat=p.shape[0]):
         labels = tuple(label for label, _ in groupby(path) if label != blank)
-        found[labels] = found.get(labels, 0) + float(np.prod([p[t, c] for t, c in enumerate(path)]))
-    return sorted(((value, labels) for labels, value in found.items()), reverse=True)
+        likely[labels] = likely.get(labels, 0) + float(np.prod([p[t, c] for t, c in enumerate(path)]))
+    return sorted(((value, labels) for labels, value in likely.items()), reverse=True)
 
 
 def decode(logs: np.ndarray, lengths: list[int], *settings: int) -> list[Any]:
     builder = popart.Builder()
     data = builder.addInputTensor(popart.TensorInfo(logs))
     sizes = builder.addInputTensor(popart.TensorInfo("UINT32", [len(lengths)]))
-    made = builder.aiGraphcore.ctcbeamsearchdecoder([data, sizes], *settings)
-    found = infer(builder, popart.DataFlow(1, made), {data: logs, sizes: np.array(lengths, np.uint32)})
-    return [found[id] for id in made]
+    ids = builder.aiGraphcore.ctcbeamsearchdecoder([data, sizes], *settings)
+    outputs = infer(builder, popart.DataFlow(1, ids), {data: logs, sizes: np.array(lengths, np.uint32)})
+    return [outputs[id] for id in ids]
 
 
 def logs_of(times: int, batch: int, classes: int, seed: int = 0) -> np.ndarray:
@@ -44,9 +44,9 @@ def test_the_most_likely_sequences_are_found_where_nothing_is_dropped(blank: int
     for n, length in enumerate(lengths):
         wanted = sequences(np.exp(logs[:length, n].astype(np.float64)), blank)[:paths]
         for k in range(paths):
-            value, found = wanted[k] if k < len(wanted) else (0.0, ())
+            value, sequence = wanted[k] if k < len(wanted) else (0.0, ())
             np.testing.assert_allclose(np.exp(values[n, k]), value, rtol=1e-5)
-            assert tuple(labels[n, k, : sizes[n, k]]) == found
+            assert tuple(labels[n, k, : sizes[n, k]]) == sequence
             assert not labels[n, k, sizes[n, k] :].any()
 
 
@@ -65,10 +65,10 @@ def test_a_prefix_that_was_dropped_may_come_back() -> None:
     logs = logs_of(6, batch, 3)
     values, sizes, labels = decode(logs, [6] * batch, 0, 4, 4)
     for n in range(batch):
-        found = [tuple(labels[n, k, : sizes[n, k]]) for k in range(4)]
-        assert len(set(found)) == 4
+        decoded = [tuple(labels[n, k, : sizes[n, k]]) for k in range(4)]
+        assert len(set(decoded)) == 4
         exact = {sequence: value for value, sequence in sequences(np.exp(logs[:, n].astype(np.float64)), 0)}
-        assert all(np.exp(values[n, k]) <= exact[found[k]] * 1.00001 for k in range(4))
+        assert all(np.exp(values[n, k]) <= exact[decoded[k]] * 1.00001 for k in range(4))
         assert (np.diff(values[n]) <= 0).all()
 
 

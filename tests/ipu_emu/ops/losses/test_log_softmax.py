@@ -51,4 +51,4 @@ def test_a_loss_of_classes_in_the_last_axis_transposes_nothing(shape: tuple[int,
     graph = graph_of(x=np.zeros(shape, np.float32), t=np.zeros((shape[0], *shape[2:]), np.int32))
     op = Op("SoftmaxCrossEntropyLoss", ("x", "t"), ("loss", "logs"), {}, "", 13)
     expand: Any = TABLE[op].expand
-    assert [made.type for made in expand(graph, op)].count("Transpose") == transposes
+    assert [new_op.type for new_op in expand(graph, op)].count("Transpose") == transposes

@@ -34,14 +34,14 @@ def test_losses_and_gradients_are_those_of_the_formula(shape: tuple[int, int], s
     random = np.random.default_rng(shape[1])
     x = (random.standard_normal(shape) * scale).astype(np.float32)
     labels = random.integers(0, shape[1], shape[0]).astype(np.int32)
-    whole = random.random(shape).astype(np.float32)
+    probabilities = random.random(shape).astype(np.float32)
     hot = np.eye(shape[1], dtype=np.float32)[labels]
-    for found, exact in (
+    for actual, exact in (
         (computed("SparseSoftmaxCrossEntropy", x, labels), expected(x, hot)),
-        (computed("SoftmaxCrossEntropy", x, whole), expected(x, whole)),
+        (computed("SoftmaxCrossEntropy", x, probabilities), expected(x, probabilities)),
     ):
-        for one, other in zip(found, exact, strict=True):
-            np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
+        for result, other in zip(actual, exact, strict=True):
+            np.testing.assert_allclose(result, other, rtol=2e-6, atol=2e-6)
 
 
 def test_an_invalid_label_gives_nan_only_in_its_row() -> None:

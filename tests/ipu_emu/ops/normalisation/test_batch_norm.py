@@ -60,11 +60,11 @@ def trained(model: Model, dtype: Any = np.float32) -> dict[str, Any]:
 
 def expected(torch: Any, members: list[int], momentum: float) -> list[np.ndarray]:
     """One large batch of all members: y, gradients of data, scale and bias, running mean and variance."""
-    whole = np.exp(DATA[members].reshape(-1, *SHAPE[1:]) / 4)
-    x, scale, bias = (torch.tensor(value, requires_grad=True) for value in (whole, SCALE, BIAS))
+    joined = np.exp(DATA[members].reshape(-1, *SHAPE[1:]) / 4)
+    x, scale, bias = (torch.tensor(value, requires_grad=True) for value in (joined, SCALE, BIAS))
     mean, variance = torch.zeros(5), torch.ones(5)
     y = torch.nn.functional.batch_norm(x, mean, variance, scale, bias, True, 1 - momentum, 1e-3)
-    (y * torch.tensor(TARGET[members].reshape(whole.shape))).sum().backward()
+    (y * torch.tensor(TARGET[members].reshape(joined.shape))).sum().backward()
     split = (len(members), *SHAPE)
     return [
         y.detach().numpy().reshape(split),
@@ -81,16 +81,16 @@ def expected(torch: Any, members: list[int], momentum: float) -> list[np.ndarray
 def test_a_group_normalises_as_one_large_batch(size: int) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
     model = Model(size, domain="aiGraphcore")  # whose running variance is that of a sample, as PyTorch's
-    found = trained(model)
+    outputs = trained(model)
     for first in range(0, REPLICAS, size):
         members = list(range(first, first + size))
         y, dx, dscale, dbias, mean, variance = expected(torch, members, 0.8)
-        np.testing.assert_allclose(found[model.y][members], y, rtol=2e-5, atol=2e-5)
-        np.testing.assert_allclose(found[model.gradients[0]][members], dx, rtol=2e-4, atol=2e-4)
-        np.testing.assert_allclose(found[model.mean][first], mean, rtol=1e-5)
-        np.testing.assert_allclose(found[model.variance][first], variance, rtol=1e-5)
+        np.testing.assert_allclose(outputs[model.y][members], y, rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(outputs[model.gradients[0]][members], dx, rtol=2e-4, atol=2e-4)
+        np.testing.assert_allclose(outputs[model.mean][first], mean, rtol=1e-5)
+        np.testing.assert_allclose(outputs[model.variance][first], variance, rtol=1e-5)
         for name, gradient in zip(model.gradients[1:], (dscale, dbias), strict=True):
-            np.testing.assert_allclose(found[name][members].sum(0), gradient, rtol=2e-5, atol=5e-5)
+            np.testing.assert_allclose(outputs[name][members].sum(0), gradient, rtol=2e-5, atol=5e-5)
 
 
 def test_there_is_one_collective_in_each_pass() -> None:
@@ -104,10 +104,10 @@ def test_there_is_one_collective_in_each_pass() -> None:
 
 
 def test_halves_are_normalised_in_float() -> None:
-    half, whole = Model(2, dtype=np.float16), Model(2)
-    found, exact = trained(half, np.float16), trained(whole)
-    np.testing.assert_allclose(found[half.y], exact[whole.y], rtol=5e-3, atol=5e-3)
-    assert found[half.y].dtype == np.float16
+    half, full = Model(2, dtype=np.float16), Model(2)
+    outputs, exact = trained(half, np.float16), trained(full)
+    np.testing.assert_allclose(outputs[half.y], exact[full.y], rtol=5e-3, atol=5e-3)
+    assert outputs[half.y].dtype == np.float16
 
 
 @pytest.mark.parametrize("counts", [(2, 2), (1, 1, 1, 1), (3, 1)])
@@ -130,8 +130,8 @@ def test_bits_do_not_depend_on_where_replicas_run(counts: tuple[int, ...]) -> No
         local = {name: np.array(value) for name, value in anchors.items()}
         return {n: v if instance.local > 1 else v[None] for n, v in local.items()}
 
-    whole, parts = trained(Model(2)), on_instances(counts, work)
-    for name, value in whole.items():
+    alone, parts = trained(Model(2)), on_instances(counts, work)
+    for name, value in alone.items():
         np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), value)
 
 

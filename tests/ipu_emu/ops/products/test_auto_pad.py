@@ -32,8 +32,8 @@ def result(type: str, arrays: list[np.ndarray], **attributes: Any) -> np.ndarray
     graph = helper.make_graph([node], "windows", inputs, [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 10)], ir_version=4)
     builder = popart.Builder(model.SerializeToString())
-    made: np.ndarray = infer(builder, popart.DataFlow(1, ["y"]), dict(zip(names, arrays, strict=True)))["y"]
-    return made
+    output: np.ndarray = infer(builder, popart.DataFlow(1, ["y"]), dict(zip(names, arrays, strict=True)))["y"]
+    return output
 
 
 def padded(kind: str, kernel: int, stride: int, value: float) -> Any:
@@ -53,21 +53,21 @@ def test_windows(kind: str, kernel: int, stride: int) -> None:
     image, zeros = torch.tensor(x), padded(kind, kernel, stride, 0.0)
     lowest = padded(kind, kernel, stride, -np.inf)
     inside = functional.avg_pool2d(zeros(torch.ones_like(image)), kernel, stride)
-    given = {"auto_pad": kind, "kernel_shape": [kernel, kernel], "strides": [stride, stride]}
+    attributes = {"auto_pad": kind, "kernel_shape": [kernel, kernel], "strides": [stride, stride]}
     for type, arrays, wanted in (
         ("Conv", [x, w], functional.conv2d(zeros(image), torch.tensor(w), stride=stride)),
         ("MaxPool", [x], functional.max_pool2d(lowest(image), kernel, stride)),
         ("AveragePool", [x], functional.avg_pool2d(zeros(image), kernel, stride) / inside),
     ):
-        np.testing.assert_allclose(result(type, arrays, **given), wanted.numpy(), rtol=1e-5, err_msg=type)
+        np.testing.assert_allclose(result(type, arrays, **attributes), wanted.numpy(), rtol=1e-5, err_msg=type)
 
 
 @pytest.mark.parametrize(("kind", "first"), [("NOTSET", 0), ("SAME_LOWER", 0), ("SAME_UPPER", 1)])
 @pytest.mark.parametrize("stride", [2, 3])
 def test_transposed_convolutions(kind: str, first: int, stride: int) -> None:
     x, w = some((1, 1, 3, 3)), some((1, 1, 3, 3), seed=2)
-    whole = functional.conv_transpose2d(torch.tensor(x), torch.tensor(w), stride=stride).numpy()
-    size = whole.shape[2] - 1
-    made = result("ConvTranspose", [x, w], auto_pad=kind, strides=[stride, stride], output_shape=[size, size])
-    kept = slice(first, first + size)
-    np.testing.assert_allclose(made, whole[:, :, kept, kept], rtol=1e-5)
+    full = functional.conv_transpose2d(torch.tensor(x), torch.tensor(w), stride=stride).numpy()
+    size = full.shape[2] - 1
+    output = result("ConvTranspose", [x, w], auto_pad=kind, strides=[stride, stride], output_shape=[size, size])
+    rows = slice(first, first + size)
+    np.testing.assert_allclose(output, full[:, :, rows, rows], rtol=1e-5)

@@ -57,15 +57,17 @@ def test_strided_images_of_any_batch_are_copied_whole(
 def test_rows_of_the_kernel_outside_of_the_image_are_left_out(
     dtype: Any, channels: int, size: int, kernel: int, stride: int, pad: int, dilation: int
 ) -> None:
-    made, batch, out = 13, 8, (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
+    filters, batch, out = 13, 8, (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
     windows = Windows((size,) * 2, (out,) * 2, (kernel,) * 2, (stride,) * 2, (pad,) * 2, (pad,) * 2, (dilation,) * 2)
-    direct = Direct(windows, batch, channels, made)
+    direct = Direct(windows, batch, channels, filters)
     assert sum(len(rows) * len(inside) for rows, inside in direct._parts_of_rows()) < kernel * out
     random = np.random.default_rng(size)
     x = random.standard_normal((channels, size, size, batch)).astype(dtype).transpose(3, 0, 1, 2)
-    w, bias = (random.standard_normal(shape).astype(dtype) for shape in ((made, channels, kernel, kernel), made))
+    w, bias = (
+        random.standard_normal(shape).astype(dtype) for shape in ((filters, channels, kernel, kernel), filters)
+    )
     scratch = [np.full(most, np.nan, np.float32) for most in direct.workspace(half=dtype == np.float16)]
-    y = np.full((made, out, out, batch), np.nan, dtype).transpose(3, 0, 1, 2)
+    y = np.full((filters, out, out, batch), np.nan, dtype).transpose(3, 0, 1, 2)
     for call in direct.forward(x, w, bias, y, scratch):
         call()
     wide = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (pad, pad), (pad, pad)))

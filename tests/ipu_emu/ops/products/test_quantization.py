@@ -21,8 +21,8 @@ def integers(kind: str, *shape: int) -> Any:
 def inference(method: str, operands: list[Any], **attributes: Any) -> Any:
     builder = popart.Builder()
     ids = [builder.addInputTensor(popart.TensorInfo(value)) for value in operands]
-    made = getattr(builder.aiOnnx, method)(ids, **attributes)
-    return infer(builder, popart.DataFlow(1, [made]), dict(zip(ids, operands, strict=True)))[made]
+    output = getattr(builder.aiOnnx, method)(ids, **attributes)
+    return infer(builder, popart.DataFlow(1, [output]), dict(zip(ids, operands, strict=True)))[output]
 
 
 @pytest.mark.torch
@@ -31,11 +31,11 @@ def test_convinteger_is_exact(channels: int) -> None:
     """700 channels make sums that FLOAT cannot hold."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
     x, w = integers("uint8", 2, channels, 5, 6), integers("uint8", 4, channels, 3, 2)
-    made = inference("convinteger", [x, w, np.array(7, np.uint8)], pads=[1, 0, 1, 1], strides=[2, 1])
+    actual = inference("convinteger", [x, w, np.array(7, np.uint8)], pads=[1, 0, 1, 1], strides=[2, 1])
     centred = torch.nn.functional.pad(torch.tensor(x.astype(np.float64) - 7), (0, 1, 1, 1))
     expected = torch.nn.functional.conv2d(centred, torch.tensor(w.astype(np.float64)), stride=(2, 1)).numpy()
-    assert made.dtype == np.int32
-    np.testing.assert_array_equal(made, expected)
+    assert actual.dtype == np.int32
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.torch
@@ -47,19 +47,19 @@ def test_groups_scales_and_biases_of_a_quantised_convolution() -> None:
     numbers = [np.array(0.03, np.float32), np.array(120, np.uint8), np.array(0.9, np.float32), np.array(11, np.uint8)]
     x_scale, x_zero, y_scale, y_zero = numbers
     operands = [x, x_scale, x_zero, w, scales, np.zeros(6, np.int8), y_scale, y_zero, bias]
-    made = inference("qlinearconv", operands, group=2, dilations=[2, 2])
+    actual = inference("qlinearconv", operands, group=2, dilations=[2, 2])
     data, weights = torch.tensor(x.astype(np.float64) - 120), torch.tensor(w.astype(np.float64))
     sums = torch.nn.functional.conv2d(data, weights, torch.tensor(bias.astype(np.float64)), groups=2, dilation=2)
     factor = (np.float64(x_scale) * scales.astype(np.float64) / y_scale).reshape(-1, 1, 1)
-    np.testing.assert_array_equal(made, np.clip(np.rint(sums.numpy() * factor) + 11, 0, 255))
+    np.testing.assert_array_equal(actual, np.clip(np.rint(sums.numpy() * factor) + 11, 0, 255))
 
 
 def test_rows_and_columns_have_their_own_zero_points() -> None:
     a, b = integers("uint8", 2, 3, 5), integers("int8", 5, 4)
     rows, columns = np.array([3, 200, 17], np.uint8), np.array([-3, 0, 100, 5], np.int8)
-    made = inference("matmulinteger", [a, b, rows, columns])
+    actual = inference("matmulinteger", [a, b, rows, columns])
     wide = (a.astype(np.int64) - rows[:, None].astype(np.int64)) @ (b.astype(np.int64) - columns.astype(np.int64))
-    np.testing.assert_array_equal(made, wide)
+    np.testing.assert_array_equal(actual, wide)
 
 
 def test_quantised_values_are_restored_within_half_a_scale() -> None:
@@ -70,9 +70,9 @@ def test_quantised_values_are_restored_within_half_a_scale() -> None:
     parts = opset.dynamicquantizelinear([id])
     back = opset.dequantizelinear(parts)
     again = opset.quantizelinear([back, *parts[1:]])
-    made = infer(builder, popart.DataFlow(1, [back, again, *parts]), {id: x})
-    assert np.abs(made[back] - x).max() <= made[parts[1]] * 0.5001
-    np.testing.assert_array_equal(made[again], made[parts[0]])
+    outputs = infer(builder, popart.DataFlow(1, [back, again, *parts]), {id: x})
+    assert np.abs(outputs[back] - x).max() <= outputs[parts[1]] * 0.5001
+    np.testing.assert_array_equal(outputs[again], outputs[parts[0]])
 
 
 def test_scales_that_do_not_fit_are_an_error() -> None:

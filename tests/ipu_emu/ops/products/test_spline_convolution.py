@@ -45,16 +45,16 @@ def test_a_convolution_with_splines(degree: int, opened: list[int]) -> None:
     basis = builder.aiGraphcore.splinebasis([at, *constants], degree)
     operands = [builder.addInputTensor(popart.TensorInfo(value)) for value in (x, kernel)]
     y = builder.aiGraphcore.splineweighting([*operands, *basis])
-    made = infer(builder, popart.DataFlow(1, [*basis, y]), {at: places, operands[0]: x, operands[1]: kernel})
-    factors, rows = (made[id] for id in basis)
+    outputs = infer(builder, popart.DataFlow(1, [*basis, y]), {at: places, operands[0]: x, operands[1]: kernel})
+    factors, rows = (outputs[id] for id in basis)
     assert factors.shape == rows.shape == (7, (degree + 1) ** 2)
     assert rows.dtype == np.int32
     for e in range(7):
         wanted = by_hand(places[e], sizes, opened, degree)
-        found = np.bincount(rows[e], factors[e], 20)
-        np.testing.assert_allclose(found, [wanted.get(row, 0) for row in range(20)], atol=1e-5)
+        basis_row = np.bincount(rows[e], factors[e], 20)
+        np.testing.assert_allclose(basis_row, [wanted.get(row, 0) for row in range(20)], atol=1e-5)
         total = sum(factor * x[e] @ kernel[row] for row, factor in wanted.items())
-        np.testing.assert_allclose(made[y][e], total, atol=1e-4)
+        np.testing.assert_allclose(outputs[y][e], total, atol=1e-4)
 
 
 def test_other_degrees_are_refused() -> None:

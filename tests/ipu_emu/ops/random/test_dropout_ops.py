@@ -30,18 +30,18 @@ def outputs(ratio: float = 0.25, seed: int = 1, bps: int = 1, R: int = 1, count:
 @pytest.mark.parametrize("ratio", [0.1, 0.5, 0.9])
 def test_the_share_and_the_scale(ratio: float) -> None:
     y, gradient = outputs(ratio)
-    kept = y != 0
-    np.testing.assert_allclose(y[kept], 1 / (1 - ratio), rtol=1e-6)
+    mask = y != 0
+    np.testing.assert_allclose(y[mask], 1 / (1 - ratio), rtol=1e-6)
     np.testing.assert_array_equal(gradient, y)
-    assert abs(kept.mean() - (1 - ratio)) < 5 * np.sqrt(ratio * (1 - ratio) / y.size)
+    assert abs(mask.mean() - (1 - ratio)) < 5 * np.sqrt(ratio * (1 - ratio) / y.size)
 
 
 def test_numbers_differ_between_seeds_ops_replicas_and_micro_batches() -> None:
     first, again, other = outputs(), outputs(), outputs(seed=2)
     np.testing.assert_array_equal(first[0], again[0])
     assert (first[0] != other[0]).any()
-    one, two, _ = outputs(count=2)
-    assert (one != two).any()
+    single, second, _ = outputs(count=2)
+    assert (single != second).any()
     many = outputs(bps=2, R=2)[0].reshape(4, -1)
     assert len({row.tobytes() for row in many}) == 4
 

@@ -22,12 +22,14 @@ def computed(cell: str, batch: int, direction: str, dtype: Any) -> list[np.ndarr
     shapes += [(sides, batch, H)] * (2 if cell == "lstm" else 1)
     builder = popart.Builder()
     ids = [builder.addInitializedInputTensor((0.3 * random.standard_normal(s)).astype(dtype)) for s in shapes]
-    given = [*ids[:4], "", *ids[4:]]
+    operands = [*ids[:4], "", *ids[4:]]
     more = {"linear_before_reset": 1} if cell == "gru" else {}
-    made = getattr(builder.aiOnnx, cell.split()[-1])(given, len(ids) - 3, direction=direction, hidden_size=H, **more)
+    outputs = getattr(builder.aiOnnx, cell.split()[-1])(
+        operands, len(ids) - 3, direction=direction, hidden_size=H, **more
+    )
     o = builder.aiOnnx
-    loss = o.add([o.reducesum([o.mul([made[0], made[0]])]), o.reducesum([o.sin([made[-1]])])])
-    wanted = [*made, *(f"Gradient___{id}" for id in ids)]
+    loss = o.add([o.reducesum([o.mul([outputs[0], outputs[0]])]), o.reducesum([o.sin([outputs[-1]])])])
+    wanted = [*outputs, *(f"Gradient___{id}" for id in ids)]
     flow = popart.DataFlow(1, wanted)
     session = train(builder, flow, loss, popart.ConstSGD(0.1), limits=False)
     anchors = session.initAnchorArrays()
@@ -41,32 +43,32 @@ def computed(cell: str, batch: int, direction: str, dtype: Any) -> list[np.ndarr
 def test_compiled_cells_are_those_in_numpy(
     cell: str, direction: str, batch: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = computed(cell, batch, direction, dtype)
+    actual = computed(cell, batch, direction, dtype)
     monkeypatch.setattr(recurrent_cells, "is_compiled", lambda node, gradient=False: False)
     expected = computed(cell, batch, direction, dtype)
     tolerance = 2e-5 if dtype == np.float32 else 2e-2
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * max(np.abs(b).max(), 1))
 
 
 def test_other_functions_run_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    answers = []
     compiled = recurrent_cells.is_compiled
     monkeypatch.setattr(
         recurrent_cells,
         "is_compiled",
-        lambda node, gradient=False: asked.append(compiled(node, gradient=gradient)) or asked[-1],
+        lambda node, gradient=False: answers.append(compiled(node, gradient=gradient)) or answers[-1],
     )
     computed("lstm", 2, "forward", np.float32)
-    assert all(asked)
-    asked.clear()
+    assert all(answers)
+    answers.clear()
     builder = popart.Builder()
     shapes = [(T, 2, INPUTS), (1, 4 * H, INPUTS), (1, 4 * H, H)]
     ids = [builder.addInitializedInputTensor(np.zeros(s, np.float32)) for s in shapes]
     y = builder.aiOnnx.lstm(ids, 1, hidden_size=H, clip=1.0)[0]
     train(builder, popart.DataFlow(1, [y]), builder.aiOnnx.reducesum([y]), popart.ConstSGD(0.1), limits=False)
-    assert asked
-    assert not any(asked)
+    assert answers
+    assert not any(answers)
 
 
 def test_only_the_products_and_the_recurrence_of_one_direction_handle_all_steps() -> None:

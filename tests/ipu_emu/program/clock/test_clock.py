@@ -46,8 +46,8 @@ def gemm(rows: int, inner: int, columns: int, dtype: Any = np.float16) -> Execut
 
 
 def compiled(tower: Tower, **values: Any) -> Executable:
-    made: Executable = tower.session(**values).executable
-    return made
+    executable: Executable = tower.session(**values).executable
+    return executable
 
 
 def prices(executable: Executable, machine: ModelledMachine, kind: type) -> list[float]:
@@ -128,18 +128,18 @@ def test_a_reduction_is_priced_as_gcl_does_it() -> None:
 
 def test_shards_run_one_after_the_other() -> None:
     executable = compiled(Tower(3, plain=True), virtualGraphMode=MANUAL, A=4)
-    made = timeline(executable, ModelledMachine(POD, ipus_per_replica=4))
-    assert made.seconds == pytest.approx(sum(made.by_ipu().values()))
-    spans = sorted(made.spans, key=lambda span: span.start)
-    assert all(one.start + one.seconds <= two.start + 1e-12 for one, two in pairwise(spans))
+    segment = timeline(executable, ModelledMachine(POD, ipus_per_replica=4))
+    assert segment.seconds == pytest.approx(sum(segment.by_ipu().values()))
+    spans = sorted(segment.spans, key=lambda span: span.start)
+    assert all(first.start + first.seconds <= second.start + 1e-12 for first, second in pairwise(spans))
 
 
 def test_a_loop_counts_as_often_as_it_runs() -> None:
-    one, four = (
+    single, four = (
         timeline(compiled(Tower(1, plain=True), A=A, bps=bps), ModelledMachine(POD)) for A, bps in ((2, 1), (2, 4))
     )
-    assert four.seconds == pytest.approx(4 * one.seconds, rel=0.05)
-    assert four.by_category()[CostCategory.UPDATE] == pytest.approx(4 * one.by_category()[CostCategory.UPDATE])
+    assert four.seconds == pytest.approx(4 * single.seconds, rel=0.05)
+    assert four.by_category()[CostCategory.UPDATE] == pytest.approx(4 * single.by_category()[CostCategory.UPDATE])
 
 
 def test_streaming_memory_is_behind_the_gateway() -> None:
@@ -147,11 +147,11 @@ def test_streaming_memory_is_behind_the_gateway() -> None:
     options = {"optimizerStateTensorLocationSettings": OFF_CHIP}
     adam = popart.Adam({"defaultLearningRate": (0.1, True)})
     executable = compiled(Tower(1, plain=True), optimizer=adam, **options)
-    made = timeline(executable, ModelledMachine(POD)).by_category()[CostCategory.STREAMING]
+    streaming = timeline(executable, ModelledMachine(POD)).by_category()[CostCategory.STREAMING]
     moved = [leaf for leaf in leaves(executable.program) if isinstance(leaf, RemoteLoad | RemoteStore)]
     nbytes = sum(executable.graph.tensor(leaf.op.inputs[-1]).nbytes for leaf in moved)
     assert nbytes >= 2 * 2 * 4 * (8 * 8 + 8)
-    assert made == pytest.approx(nbytes / 16e9 + len(moved) * SYNC)
+    assert streaming == pytest.approx(nbytes / 16e9 + len(moved) * SYNC)
 
 
 def stages_of(executable: Executable, machine: ModelledMachine) -> tuple[Pipeline, list[float]]:
@@ -183,14 +183,14 @@ def longest_way(pipeline: Pipeline, stages: list[float]) -> float:
         before[task] += [o for o in tasks if (o.stage, o.micro_batch) == (task.stage - 1, task.micro_batch)]
     ends = dict.fromkeys(tasks, 0.0)
     while True:
-        found = {t: max((ends[o] for o in before[t]), default=0.0) + stages[t.stage] for t in tasks}
-        if found == ends:
+        updated = {t: max((ends[o] for o in before[t]), default=0.0) + stages[t.stage] for t in tasks}
+        if updated == ends:
             return max(ends.values())
-        ends = found
+        ends = updated
 
 
-def pipeline_seconds(made: TimelineSegment) -> float:
-    tasks = [span for span in made.spans if "micro-batch" in span.name and "of stage" in span.name]
+def pipeline_seconds(segment: TimelineSegment) -> float:
+    tasks = [span for span in segment.spans if "micro-batch" in span.name and "of stage" in span.name]
     return max(span.start + span.seconds for span in tasks) - min(span.start for span in tasks)
 
 
@@ -223,11 +223,11 @@ class TestSession:
         session = Tower(2, plain=True).session(A=4, R=2, bps=3, instrumentWithHardwareCycleCounter=True)
         seconds = session.modelledSeconds()
         executable = session.executable
-        made = timeline(executable, ModelledMachine(POD, 2))
-        assert seconds.pop("total") == made.seconds == session.modelledTimeline().seconds
-        assert sum(seconds.values()) == pytest.approx(made.seconds)
+        segment = timeline(executable, ModelledMachine(POD, 2))
+        assert seconds.pop("total") == segment.seconds == session.modelledTimeline().seconds
+        assert sum(seconds.values()) == pytest.approx(segment.seconds)
         assert seconds["collectives"] > 0
-        assert seconds["compute"] == made.by_category()[CostCategory.COMPUTE]
+        assert seconds["compute"] == segment.by_category()[CostCategory.COMPUTE]
 
     def test_cycles_are_those_of_the_seconds(self) -> None:
         both = {popart.Instrumentation.Outer, popart.Instrumentation.Inner}
@@ -257,11 +257,11 @@ class TestSession:
                 userOptions=opts,
             )
             session.prepareDevice(loadEngine=False)
-            found: dict[str, float] = session.modelledSeconds()
-            return found
+            modelled: dict[str, float] = session.modelledSeconds()
+            return modelled
 
-        one = seconds(1)
-        assert seconds(1, tiles=147)["compute"] > 2 * one["compute"]
-        assert one["collectives"] == 0
+        single = seconds(1)
+        assert seconds(1, tiles=147)["compute"] > 2 * single["compute"]
+        assert single["collectives"] == 0
         more = [seconds(replicas)["collectives"] for replicas in (2, 16, 32)]
         assert 0 < more[0] < more[1] < more[2]

@@ -34,32 +34,32 @@ def step(request: pytest.FixtureRequest) -> ModelledStep:
 
 def test_instructions_add_up_to_the_modelled_time_of_a_step(step: ModelledStep) -> None:
     profile = program_profile(step, "training")
-    found: dict[str, float] = defaultdict(float)
-    for each in profile["instructions"]:
-        found[each["category"]] += each["times_per_step"] * each["modelled_seconds"]
+    totals: dict[str, float] = defaultdict(float)
+    for row in profile["instructions"]:
+        totals[row["category"]] += row["times_per_step"] * row["modelled_seconds"]
     wanted = {kind: seconds for kind, seconds in profile["modelled_seconds_by_category"].items() if seconds}
-    assert {kind: seconds for kind, seconds in found.items() if seconds} == pytest.approx(wanted)
+    assert {kind: seconds for kind, seconds in totals.items() if seconds} == pytest.approx(wanted)
     assert profile["modelled_seconds"] == step.timeline.seconds
 
 
 def test_exchange_and_sync_are_parts_of_the_time_of_each_instruction(step: ModelledStep) -> None:
     kinds = defaultdict[str, list[dict[str, Any]]](list)
-    for each in step_instructions(step):
-        kinds[each["category"]].append(each)
-        parts = each["modelled_exchange_seconds"], each["modelled_sync_seconds"]
+    for row in step_instructions(step):
+        kinds[row["category"]].append(row)
+        parts = row["modelled_exchange_seconds"], row["modelled_sync_seconds"]
         assert min(parts) >= 0
-        assert sum(parts) <= each["modelled_seconds"] * (1 + 1e-12)
+        assert sum(parts) <= row["modelled_seconds"] * (1 + 1e-12)
     for moved in ("copies between IPUs", "host I/O"):  # they have no other work
-        for each in kinds[moved]:
-            assert each["modelled_exchange_seconds"] > 0 < each["modelled_sync_seconds"]
-            both = each["modelled_exchange_seconds"] + each["modelled_sync_seconds"]
-            assert both == pytest.approx(each["modelled_seconds"])
-    for each in kinds["collectives"]:
-        assert each["modelled_exchange_seconds"] > 0 < each["modelled_sync_seconds"]
-    products = [each for each in kinds["compute"] if each["name"] in ("Gemm", "MatMul")]
+        for row in kinds[moved]:
+            assert row["modelled_exchange_seconds"] > 0 < row["modelled_sync_seconds"]
+            both = row["modelled_exchange_seconds"] + row["modelled_sync_seconds"]
+            assert both == pytest.approx(row["modelled_seconds"])
+    for row in kinds["collectives"]:
+        assert row["modelled_exchange_seconds"] > 0 < row["modelled_sync_seconds"]
+    products = [row for row in kinds["compute"] if row["name"] in ("Gemm", "MatMul")]
     assert products
-    for each in products:
-        assert each["modelled_sync_seconds"] == pytest.approx(600 / step.machine.generation.clock)
+    for row in products:
+        assert row["modelled_sync_seconds"] == pytest.approx(600 / step.machine.generation.clock)
 
 
 def test_tensors_live_at_an_instant_add_up_to_the_live_bytes(step: ModelledStep) -> None:
@@ -68,30 +68,30 @@ def test_tensors_live_at_an_instant_add_up_to_the_live_bytes(step: ModelledStep)
     for memory in profile["memory"]:
         assert len(memory["live_bytes"]) == len(profile["instructions"])
         for at, live in enumerate(memory["live_bytes"]):
-            tensors = [one for one in memory["not_always_live"] if one["first"] <= at <= one["last"]]
-            assert sum(one["bytes"] for one in tensors) == live
-        weights = sum(one["bytes"] for one in memory["always_live"] if one["role"] == "weight")
+            tensors = [tensor for tensor in memory["not_always_live"] if tensor["first"] <= at <= tensor["last"]]
+            assert sum(tensor["bytes"] for tensor in tensors) == live
+        weights = sum(tensor["bytes"] for tensor in memory["always_live"] if tensor["role"] == "weight")
         assert weights == memory["bytes_by_use"]["weights"]
-        kept = sum(one["bytes"] for one in profile["stashes"] if one["ipu"] == memory["ipu"])
-        assert kept == memory["bytes_by_use"]["stashes"] + memory["bytes_by_use"]["FIFOs"]
+        stashed = sum(tensor["bytes"] for tensor in profile["stashes"] if tensor["ipu"] == memory["ipu"])
+        assert stashed == memory["bytes_by_use"]["stashes"] + memory["bytes_by_use"]["FIFOs"]
 
 
 def test_memory_by_op_adds_up_to_that_of_all_tensors(step: ModelledStep) -> None:
     for memory in program_profile(step, "training")["memory"]:
-        rows, kept, made = (memory[key] for key in ("by_op", "always_live", "not_always_live"))
+        rows, always, others = (memory[key] for key in ("by_op", "always_live", "not_always_live"))
         assert len({(row["name"], row["output"]) for row in rows}) == len(rows)
-        assert sum(row["always_live_bytes"] for row in rows) == sum(one["bytes"] for one in kept)
-        assert sum(row["not_always_live_bytes"] for row in rows) == sum(one["bytes"] for one in made)
-        peak = sum(row["bytes_at_peak"] for row in rows) - sum(one["bytes"] for one in kept)
+        assert sum(row["always_live_bytes"] for row in rows) == sum(tensor["bytes"] for tensor in always)
+        assert sum(row["not_always_live_bytes"] for row in rows) == sum(tensor["bytes"] for tensor in others)
+        peak = sum(row["bytes_at_peak"] for row in rows) - sum(tensor["bytes"] for tensor in always)
         assert peak == max(memory["live_bytes"])
-        known = {(one["name"], one["output"]) for one in step_instructions(step)}
+        known = {(op["name"], op["output"]) for op in step_instructions(step)}
         owners = {(row["name"], row["output"]) for row in rows if row["bytes_at_peak"]}
         assert owners <= known
 
 
 def step_instructions(step: ModelledStep) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = program_profile(step, "training")["instructions"]
-    return found
+    rows: list[dict[str, Any]] = program_profile(step, "training")["instructions"]
+    return rows
 
 
 def test_profiles_are_written_next_to_the_trace_and_only_with_one(tmp_path: Path) -> None:
@@ -103,13 +103,13 @@ def test_profiles_are_written_next_to_the_trace_and_only_with_one(tmp_path: Path
         ProgramRecord.of(step, "validation")
     finally:
         stop()
-    first, second = read_profiles(tmp_path / "run").whole
+    first, second = read_profiles(tmp_path / "run").programs
     assert (first["name"], second["name"]) == ("training", "validation")
     assert {key: first[key] for key in first if key != "file"} == json.loads(
         json.dumps(program_profile(step, "training"))
     )
     ops = modelled_ops([first, second])
-    assert {(one["name"], one["output"]) for one in first["instructions"]} == set(ops)
+    assert {(row["name"], row["output"]) for row in first["instructions"]} == set(ops)
     assert max(op["flops"] for op in ops.values()) > 0
 
 
@@ -119,9 +119,9 @@ def test_a_damaged_profile_is_left_out_with_one_sentence(tmp_path: Path, content
     (tmp_path / f"2.0{PROFILE_SUFFIX}").write_text(
         json.dumps(program_profile(ModelledStep(KINDS["plain"].compiled(POD).executable, DEVICE, 1, 1), "whole"))
     )
-    found = read_profiles(tmp_path)
-    assert [each["name"] for each in found.whole] == ["whole"]
-    (said,) = found.damaged
+    profiles = read_profiles(tmp_path)
+    assert [profile["name"] for profile in profiles.programs] == ["whole"]
+    (said,) = profiles.damaged
     assert "profile of a program" in said
     assert said.endswith("the report leaves it out")
 
@@ -161,6 +161,6 @@ def test_a_profile_with_one_damaged_value_is_left_out(tmp_path: Path, damage: st
         place = place[part]
     place[last] = value
     (tmp_path / f"1.0{PROFILE_SUFFIX}").write_text(json.dumps(profile))
-    found = read_profiles(tmp_path)
-    assert not found.whole
-    assert f"is damaged: its {[*way, last][0]} has the wrong form" in found.damaged[0]
+    profiles = read_profiles(tmp_path)
+    assert not profiles.programs
+    assert f"is damaged: its {[*way, last][0]} has the wrong form" in profiles.damaged[0]

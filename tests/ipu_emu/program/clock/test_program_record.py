@@ -44,7 +44,7 @@ def executable(tmp_path: Path) -> Path:
     return path
 
 
-def beside(executable: Path) -> Path:
+def profile_of(executable: Path) -> Path:
     return Path(f"{executable}{PROFILE_SUFFIX}")
 
 
@@ -59,14 +59,17 @@ def own(folder: Path) -> list[str]:
 
 def test_the_profile_is_one_file_next_to_the_executable(step: ModelledStep, folder: Path, executable: Path) -> None:
     ProgramRecord.of(step, "training", executable=lambda: executable)
-    assert sorted(path.name for path in executable.parent.iterdir()) == [executable.name, beside(executable).name]
+    assert sorted(path.name for path in executable.parent.iterdir()) == [executable.name, profile_of(executable).name]
     assert not own(folder)
-    assert beside(executable).stat().st_mode & 0o777 == 0o600
-    (found,) = profiles(folder).whole
-    assert found == {**json.loads(json.dumps(program_profile(step, "training"))), "file": str(beside(executable))}
-    written = beside(executable).stat().st_mtime_ns
+    assert profile_of(executable).stat().st_mode & 0o777 == 0o600
+    (profile,) = profiles(folder).programs
+    assert profile == {
+        **json.loads(json.dumps(program_profile(step, "training"))),
+        "file": str(profile_of(executable)),
+    }
+    written = profile_of(executable).stat().st_mtime_ns
     ProgramRecord.of(step, "training", executable=lambda: executable)
-    assert beside(executable).stat().st_mtime_ns == written, "the same profile is not written again"
+    assert profile_of(executable).stat().st_mtime_ns == written, "the same profile is not written again"
 
 
 def test_a_profile_moves_when_the_executable_is_saved(step: ModelledStep, folder: Path, executable: Path) -> None:
@@ -78,44 +81,44 @@ def test_a_profile_moves_when_the_executable_is_saved(step: ModelledStep, folder
     for _ in range(2):
         record.write()
         assert not own(folder)
-        assert beside(executable).exists()
+        assert profile_of(executable).exists()
     second = executable.with_name("other.popef")
     second.touch()
     file.append(second)
     record.write()
-    assert beside(executable).exists()
-    assert beside(second).exists()
-    found = profiles(folder)
-    assert len(found.whole) == 1, "both are of one program"
-    assert not found.damaged
+    assert profile_of(executable).exists()
+    assert profile_of(second).exists()
+    read = profiles(folder)
+    assert len(read.programs) == 1, "both are of one program"
+    assert not read.damaged
 
 
 def test_without_write_access_the_profile_is_next_to_the_trace(
     step: ModelledStep, folder: Path, executable: Path
 ) -> None:
-    beside(executable).mkdir()
+    profile_of(executable).mkdir()
     ProgramRecord.of(step, "training", executable=lambda: executable)
     ProgramRecord.of(step, "validation", executable=lambda: executable.with_name("was never saved"))
     assert len(own(folder)) == 2
-    assert {each["name"] for each in profiles(folder).whole} == {"training", "validation"}
+    assert {profile["name"] for profile in profiles(folder).programs} == {"training", "validation"}
 
 
 def test_a_profile_that_is_gone_or_of_another_run_is_left_out(
     step: ModelledStep, folder: Path, executable: Path
 ) -> None:
     ProgramRecord.of(step, "training", executable=lambda: executable)
-    whole = beside(executable).read_bytes()
-    beside(executable).write_bytes(whole.replace(b'"training"', b'"another"'))
+    content = profile_of(executable).read_bytes()
+    profile_of(executable).write_bytes(content.replace(b'"training"', b'"another"'))
     (said,) = profiles(folder).damaged
-    assert said.startswith(f"{beside(executable)}: was overwritten by another run")
+    assert said.startswith(f"{profile_of(executable)}: was overwritten by another run")
     assert said.endswith("the report leaves it out")
-    beside(executable).unlink()
+    profile_of(executable).unlink()
     (said,) = profiles(folder).damaged
     assert "No such file" in said
-    (folder / f"copied{PROFILE_SUFFIX}").write_bytes(whole)
-    found = profiles(folder)
-    assert [each["name"] for each in found.whole] == ["training"]
-    assert not found.damaged, "its copy is in the folder"
+    (folder / f"copied{PROFILE_SUFFIX}").write_bytes(content)
+    read = profiles(folder)
+    assert [profile["name"] for profile in read.programs] == ["training"]
+    assert not read.damaged, "its copy is in the folder"
 
 
 def test_only_the_first_process_of_a_job_describes_the_step(
@@ -123,13 +126,13 @@ def test_only_the_first_process_of_a_job_describes_the_step(
 ) -> None:
     record = ProgramRecord.of(step, "training", executable=lambda: executable, offset=1)
     assert record is not None
-    assert not beside(executable).exists()
+    assert not profile_of(executable).exists()
     with record.copying("weights to the host", Category.WEIGHTS, copy_of(step)):
         pass
     record.copied("weights to the host")
-    (found,) = profiles(folder).copies
-    assert os.path.dirname(found["file"]) == str(folder)
-    assert [row["replica"] for row in found["copies"]] == [1]
+    (profile,) = profiles(folder).copies
+    assert os.path.dirname(profile["file"]) == str(folder)
+    assert [row["replica"] for row in profile["copies"]] == [1]
 
 
 def copy_of(step: ModelledStep) -> WeightCopy:
@@ -146,14 +149,14 @@ def test_copies_have_their_own_profile_the_first_time(step: ModelledStep, folder
             pass
         record.copied("save a checkpoint")
     name = f"{executable.name}.save-a-checkpoint{PROFILE_SUFFIX}"
-    assert sorted(path.name for path in executable.parent.glob("*.json")) == [beside(executable).name, name]
-    (found,) = profiles(folder).copies
-    assert (found["phase"], found["name"], found["bytes"]) == (
+    assert sorted(path.name for path in executable.parent.glob("*.json")) == [profile_of(executable).name, name]
+    (profile,) = profiles(folder).copies
+    assert (profile["phase"], profile["name"], profile["bytes"]) == (
         "checkpointing",
         "training: save a checkpoint",
         copy.nbytes,
     )
-    (row,) = found["copies"]
+    (row,) = profile["copies"]
     assert (row["tensor"], row["role"], row["ipu"], row["memory"]) == (copy.tensor, "weight", 0, "tile memory")
     moving = row["modelled_seconds"] - row["modelled_sync_seconds"]
     assert moving == pytest.approx(copy.nbytes / step.machine.host_rate)

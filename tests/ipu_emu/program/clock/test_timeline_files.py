@@ -21,21 +21,21 @@ def body() -> TimelineSegment:
 
 @pytest.mark.parametrize("times", [1, 2, 7])
 def test_every_iteration_of_a_loop_is_drawn(times: int) -> None:
-    made = TimelineSegment(1.0)
-    made.append(body(), times)
-    assert [span.start for span in made.spans] == [
+    segment = TimelineSegment(1.0)
+    segment.append(body(), times)
+    assert [span.start for span in segment.spans] == [
         1.0 + 3 * number + start for number in range(times) for start in (0, 2)
     ]
-    assert made.seconds == 1 + 3 * times
+    assert segment.seconds == 1 + 3 * times
 
 
 def test_the_rest_of_a_long_loop_is_one_span_on_each_ipu() -> None:
-    made = TimelineSegment()
-    made.append(body(), 10_000)
-    assert len(made.spans) == MOST_SPANS + 2
-    for span, ipu in zip(made.spans[-2:], (0, 1), strict=True):
+    segment = TimelineSegment()
+    segment.append(body(), 10_000)
+    assert len(segment.spans) == MOST_SPANS + 2
+    for span, ipu in zip(segment.spans[-2:], (0, 1), strict=True):
         assert (span.ipu, span.name) == (ipu, "9500 more iterations")
-        assert span.start + span.seconds == made.seconds == 30_000
+        assert span.start + span.seconds == segment.seconds == 30_000
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_ticks_are_round(seconds: float, marks: list[float]) -> None:
 
 
 def test_a_timeline_is_saved_as_a_picture_or_a_trace(tmp_path: Path) -> None:
-    made = body()
-    made.save(tmp_path / "step.svg", "step")
-    made.save(str(tmp_path / "step.json"))
+    segment = body()
+    segment.save(tmp_path / "step.svg", "step")
+    segment.save(str(tmp_path / "step.json"))
     picture = (tmp_path / "step.svg").read_text()
     assert CostCategory.COPY.value in picture
     assert CostCategory.HOST.value not in picture
     assert "2.5" not in picture.split("IPU 0")[0]
     events = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
-    assert [each["dur"] for each in events if each["ph"] == "X"] == [2e6, 1e6]
+    assert [event["dur"] for event in events if event["ph"] == "X"] == [2e6, 1e6]
     with pytest.raises(EmulatorError, match=r"timelines are .svg or .json"):
-        made.save(tmp_path / "step.png")
+        segment.save(tmp_path / "step.png")

@@ -37,8 +37,8 @@ def test_uneven_stages(kind: str, barrier: Barrier, total: float) -> None:
 @pytest.mark.parametrize(("stages", "count"), EFFICIENCIES)
 def test_efficiencies_of_even_stages(stages: int, count: int) -> None:
     for kind, expected in zip(("grouped", "interleaved", "sequential"), EFFICIENCIES[stages, count], strict=True):
-        made = timing(schedule(kind, stages, count, training=True), StageTimes.even(stages))
-        assert made.efficiency == pytest.approx(expected, abs=5e-4)
+        result = timing(schedule(kind, stages, count, training=True), StageTimes.even(stages))
+        assert result.efficiency == pytest.approx(expected, abs=5e-4)
 
 
 @pytest.mark.parametrize("stages", range(1, 9))
@@ -47,11 +47,11 @@ def test_bubble_of_even_stages(stages: int) -> None:
     times = StageTimes.even(stages)
     for kind, barrier in (("grouped", Barrier.ONE), ("popart", Barrier.ONE), ("interleaved", Barrier.NONE)):
         for count in range(2 * stages, 65, 2 * stages):
-            made = timing(schedule(kind, stages, count, training=True), times, barrier)
-            assert 1 - made.efficiency == pytest.approx((stages - 1) / (count + stages - 1))
+            result = timing(schedule(kind, stages, count, training=True), times, barrier)
+            assert 1 - result.efficiency == pytest.approx((stages - 1) / (count + stages - 1))
     count = 8 * stages
-    made = timing(schedule("interleaved", stages, count, training=False), times)
-    assert made.total == count + stages - 1
+    result = timing(schedule("interleaved", stages, count, training=False), times)
+    assert result.total == count + stages - 1
 
 
 def test_interleaved_in_lock_step() -> None:

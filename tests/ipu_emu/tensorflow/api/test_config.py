@@ -96,8 +96,8 @@ def test_a_strategy_runs_functions(tf: Any, tensorflow: Any, ipu: Any) -> None:
             return {"double": x * 2.0}
 
         with strategy.scope():
-            made = strategy.run(step, [v2.constant([1.0, 2.0])])
-            np.testing.assert_array_equal(made["double"].numpy(), [2, 4])
+            result = strategy.run(step, [v2.constant([1.0, 2.0])])
+            np.testing.assert_array_equal(result["double"].numpy(), [2, 4])
             with pytest.raises(ValueError, match="does not support eager execution"):
                 strategy.run(lambda x: x, [v2.constant(1.0)])
             with pytest.raises(TypeError, match="Unsupported data type for"):
@@ -126,9 +126,9 @@ def test_data_sets_are_measured(tf: Any, ipu: Any, capsys: Any) -> None:
     dataset = tf.data.Dataset.from_tensors(np.ones((10, 100), np.float32)).repeat()
     benchmark = ipu.dataset_benchmark.dataset_benchmark
     with tf.Session() as session:
-        found = json.loads(session.run(benchmark(dataset, 2, 5)))
-    assert [epoch["elements_processed"] for epoch in found["epochs"]] == [5, 5]
-    assert found["epochs"][0]["total_bytes_processed"] == 5 * 4000
+        rates = json.loads(session.run(benchmark(dataset, 2, 5)))
+    assert [epoch["elements_processed"] for epoch in rates["epochs"]] == [5, 5]
+    assert rates["epochs"][0]["total_bytes_processed"] == 5 * 4000
     assert "elements/s" in capsys.readouterr().out
     with pytest.raises(ValueError, match="Expected `number_of_epochs` to be at least 1"):
         benchmark(dataset, 0, 1)
@@ -166,13 +166,13 @@ def test_the_environment(tf: Any, ipu: Any, run: Any, tmp_path: Any, monkeypatch
     options = {"autoReport.all": "true", "autoReport.directory": str(tmp_path / "report")}
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(options))
     monkeypatch.setenv("TF_POPLAR_FLAGS", f"--log_cycle_count=1 --executable_cache_path={tmp_path / 'cache'}")
-    kept = []
+    files = []
     for _ in range(2):
         with tf.Graph().as_default():
             assert run(lambda x: x + 1.0, np.array(1, np.float32)) == [2]
-        kept.append({(path, path.stat().st_mtime_ns) for path in (tmp_path / "cache").rglob("*") if path.is_file()})
-    assert kept[0]
-    assert kept[0] == kept[1]
+        files.append({(path, path.stat().st_mtime_ns) for path in (tmp_path / "cache").rglob("*") if path.is_file()})
+    assert files[0]
+    assert files[0] == files[1]
     assert "modelled cycles:" in capfd.readouterr().err
     assert list((tmp_path / "report").iterdir())
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"opt.enableSwSyncs": \u201dtrue"}')

@@ -58,7 +58,7 @@ def test_an_estimator_trains_evaluates_and_predicts(tf: Any, ipu: Any, tmp_path:
     in_parts.train(data(tf, True), steps=8)
     early = in_parts.evaluate(data(tf, False))
     estimator("two").train(data(tf, True), max_steps=16)  # resumes from the checkpoint
-    ends = [one.evaluate(data(tf, False), steps=4) for one in (at_once, in_parts)]
+    ends = [trained.evaluate(data(tf, False), steps=4) for trained in (at_once, in_parts)]
     assert ends[0] == ends[1]
     assert ends[0]["global_step"] == 16
     assert ends[0]["loss"] < early["loss"]
@@ -90,11 +90,11 @@ def test_a_pipeline_estimator_trains_its_stages(tf: Any, ipu: Any, tmp_path: Any
             model_fn, str(tmp_path), configured(ipu, iterations, shards=2)
         )
 
-    made = estimator(8)
+    pipelined = estimator(8)
     losses = []
     for _ in range(2):
-        made.train(data(tf, True), steps=16)
-        losses.append(made.evaluate(data(tf, True), steps=8))
+        pipelined.train(data(tf, True), steps=16)
+        losses.append(pipelined.evaluate(data(tf, True), steps=8))
     assert losses[1]["loss"] < losses[0]["loss"]
     assert losses[1]["global_step"] == 32
     with pytest.raises(ValueError, match=r"iterations_per_loop \(6\) must be a multiple"):

@@ -34,10 +34,10 @@ def captured(tf: Any, ipu: Any, make: Any, **options: Any) -> Any:
         )  # fmt: skip
 
     with ipu.scopes.ipu_scope("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(program)
+        operation = ipu.ipu_compiler.compile(program)
     with tf.Session() as session:
         session.run([tf.global_variables_initializer(), infeed.initializer])
-        session.run(made)
+        session.run(operation)
         return session.run(gradients.dequeue())["hidden"]
 
 
@@ -50,8 +50,8 @@ def test_captured_gradients_are_combined_like_those_of_weights(
     tf: Any, ipu: Any, configure: Any, options: dict[str, Any], enqueued: int, value: float
 ) -> None:
     configure(2)
-    found = captured(tf, ipu, lambda utils: utils.GradientCaptureContext(), **options)
-    np.testing.assert_array_equal(found, np.full((enqueued, 2, 3), value, np.float32))
+    gradients = captured(tf, ipu, lambda utils: utils.GradientCaptureContext(), **options)
+    np.testing.assert_array_equal(gradients, np.full((enqueued, 2, 3), value, np.float32))
 
 
 def test_an_optimizer_enqueues_the_gradients_of_each_update(tf: Any, ipu: Any, configure: Any) -> None:
@@ -77,14 +77,14 @@ def test_an_optimizer_enqueues_the_gradients_of_each_update(tf: Any, ipu: Any, c
         )  # fmt: skip
 
     with ipu.scopes.ipu_scope("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(program)
+        operation = ipu.ipu_compiler.compile(program)
     with tf.Session() as session:
         session.run([tf.global_variables_initializer(), infeed.initializer])
-        session.run(made)
-        found = session.run(gradients.dequeue())
+        session.run(operation)
+        outputs = session.run(gradients.dequeue())
     expected = data.reshape(REPEAT, COUNT * 2, 4).sum(1)
-    np.testing.assert_allclose(found["w"], np.repeat(expected[:, :, None], 3, 2), rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(found["one"], [1.0] * REPEAT)
+    np.testing.assert_allclose(outputs["w"], np.repeat(expected[:, :, None], 3, 2), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(outputs["one"], [1.0] * REPEAT)
 
 
 def test_mistakes_are_named(tf: Any, ipu: Any) -> None:

@@ -25,10 +25,10 @@ NAMES = {
 def test_a_module_has_the_names_of_the_reference(tf: Any, ipu: Any, name: str) -> None:
     module = import_module(f"tensorflow.python.ipu.{name}")
     assert NAMES[name] in module.__all__
-    found: Any = ipu
+    attribute: Any = ipu
     for part in name.split("."):
-        found = getattr(found, part)
-    assert found is module
+        attribute = getattr(attribute, part)
+    assert attribute is module
 
 
 def test_the_strategy_of_early_releases_warns(tf: Any, ipu: Any) -> None:
@@ -73,8 +73,8 @@ def test_ops_outside_of_the_compilation_compute_the_same(tf: Any, ipu: Any, run:
 
 def test_a_summary_has_the_text_of_the_programs(tf: Any, ipu: Any) -> None:
     with ipu.scopes.ipu_scope("/device:IPU:0"):
-        (made,) = ipu.ipu_compiler.compile(lambda: tf.sqrt(tf.get_variable("v", [2])))
-    ipu.summary_ops.ipu_compile_summary("programs", made)
+        (operation,) = ipu.ipu_compiler.compile(lambda: tf.sqrt(tf.get_variable("v", [2])))
+    ipu.summary_ops.ipu_compile_summary("programs", operation)
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         (value,) = tf.Summary.FromString(session.run(tf.summary.merge_all())).value
@@ -95,10 +95,10 @@ def test_a_global_step_that_the_program_did_not_make_a_resource(tf: Any, ipu: An
             return rate, tf.train.GradientDescentOptimizer(rate).minimize(loss, global_step=step)
 
         with ipu.scopes.ipu_scope("/device:IPU:0"):
-            (made,) = ipu.ipu_compiler.compile(program)
+            (operation,) = ipu.ipu_compiler.compile(program)
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
-            assert [session.run(made) for _ in range(3)] == [0.5, 0.25, 0.125]
+            assert [session.run(operation) for _ in range(3)] == [0.5, 0.25, 0.125]
             assert session.run(step) == 3
     finally:
         tf.enable_resource_variables()

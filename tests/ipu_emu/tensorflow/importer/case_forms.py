@@ -15,7 +15,7 @@ _KINDS = {"f": np.float32, "i": np.int32, "b": np.bool_}
 
 def shape_of(random: Any, most: int = 4, rank: int | None = None) -> tuple[int, ...]:
     rank = int(random.integers(0, 5)) if rank is None else rank
-    return tuple(int(one) for one in random.integers(1, most + 1, rank))
+    return tuple(int(size) for size in random.integers(1, most + 1, rank))
 
 
 def numbers(random: Any, shape: Any, kind: str = "f", low: float = -2.0, high: float = 2.0) -> Any:
@@ -32,7 +32,7 @@ def elementwise(count: int, kind: str = "f", low: float = -2.0, high: float = 2.
     def case(name: str, random: Any) -> Any:
         shape = shape_of(random)
         shapes = [shape] + [shape[int(random.integers(0, len(shape) + 1)) :] if spread else shape] * (count - 1)
-        operands = [numbers(random, one, kind, low, high) for one in shapes]
+        operands = [numbers(random, operand_shape, kind, low, high) for operand_shape in shapes]
         return operands, lambda raw, *values: getattr(raw, name)(**named(raw, name, values), **more)
 
     return case

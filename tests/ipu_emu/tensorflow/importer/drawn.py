@@ -32,8 +32,8 @@ class Drawn:
         count = int(np.prod(size))
         if count > _FEW:
             return self._elements.integers(low, high, size)
-        found = [self.integers(low, high) for _ in range(count)]
-        return np.array(found, np.int64).reshape(size)
+        values = [self.integers(low, high) for _ in range(count)]
+        return np.array(values, np.int64).reshape(size)
 
     def choice(self, options: Sequence[Any]) -> Any:
         return self._draw(strategies.sampled_from(list(options)))

@@ -37,7 +37,7 @@ def strided(random: Any) -> Any:
     masks = {f"{name}_mask": int(random.integers(0, 2**x.ndim)) for name in ("begin", "end")}
     masks["shrink_axis_mask"] = int(random.integers(0, 2)) << int(random.integers(0, x.ndim))
     steps = [1 if masks["shrink_axis_mask"] >> axis & 1 else step for axis, step in enumerate(steps)]
-    return [x, *(np.array(one, np.int32) for one in (begin, end, steps))], masks
+    return [x, *(np.array(bounds, np.int32) for bounds in (begin, end, steps))], masks
 
 
 def strided_grad(name: str, random: Any) -> Any:
@@ -46,8 +46,8 @@ def strided_grad(name: str, random: Any) -> Any:
 
     (x, begin, end, steps), masks = strided(random)
     with context.eager_mode():
-        made = raw_ops.StridedSlice(input=x, begin=begin, end=end, strides=steps, **masks)
-    g = numbers(random, tuple(made.shape))
+        result = raw_ops.StridedSlice(input=x, begin=begin, end=end, strides=steps, **masks)
+    g = numbers(random, tuple(result.shape))
     return [g], lambda raw, dy: raw.StridedSliceGrad(
         shape=np.array(x.shape, np.int32), begin=begin, end=end, strides=steps, dy=dy, **masks
     )
@@ -72,11 +72,11 @@ def mirror_grad(random: Any) -> Any:
 
 def _concat_operands(random: Any) -> tuple[list[Any], int]:
     shape = list(shape_of(random, rank=int(random.integers(1, 5))))
-    axis, made = int(random.integers(0, len(shape))), []
+    axis, operands = int(random.integers(0, len(shape))), []
     for _ in range(int(random.integers(2, 4))):
         shape[axis] = int(random.integers(1, 4))
-        made.append(numbers(random, tuple(shape)))
-    return made, axis
+        operands.append(numbers(random, tuple(shape)))
+    return operands, axis
 
 
 def concat(argument: str, where: str) -> Case:
@@ -168,7 +168,7 @@ def bincount(random: Any) -> Any:
 
 
 def _matrices(random: Any, *, batched: bool = False) -> tuple[Any, Any, bool, bool]:
-    m, k, n = (int(one) for one in random.integers(1, 5, 3))
+    m, k, n = (int(size) for size in random.integers(1, 5, 3))
     left, right = bool(random.integers(0, 2)), bool(random.integers(0, 2))
     batch = (int(random.integers(1, 4)),) if batched else ()
     a, b = numbers(random, (*batch, m, k)), numbers(random, (*batch, k, n))
@@ -246,12 +246,12 @@ def select_rows(random: Any) -> Any:
 def select(random: Any) -> Any:
     shape = shape_of(random, rank=int(random.integers(1, 4)))
     shapes = [tuple(1 if random.integers(0, 2) else n for n in shape) for _ in range(3)]
-    return [numbers(random, one, kind) for one, kind in zip(shapes, "bff", strict=True)], {}
+    return [numbers(random, operand_shape, kind) for operand_shape, kind in zip(shapes, "bff", strict=True)], {}
 
 
 def _pixel_blocks(random: Any) -> tuple[list[int], int]:
     """Images of one pixel for every block, and the size of a block."""
-    return [int(one) for one in random.integers(1, 4, 4)], int(random.integers(2, 4))
+    return [int(size) for size in random.integers(1, 4, 4)], int(random.integers(2, 4))
 
 
 def to_depth(random: Any) -> Any:
@@ -272,10 +272,10 @@ def split(name: str, random: Any) -> Any:
     x, where = numbers(random, tuple(shape)), np.int32(axis - len(shape) * int(random.integers(0, 2)))
     if name == "Split":
         return [x], lambda raw, v: raw.Split(axis=where, value=v, num_split=parts)
-    given = sizes.astype(np.int32)
+    split_sizes = sizes.astype(np.int32)
     if random.integers(0, 2):
-        given[int(random.integers(0, parts))] = -1
-    return [x], lambda raw, v: raw.SplitV(value=v, size_splits=given, axis=where, num_split=parts)
+        split_sizes[int(random.integers(0, parts))] = -1
+    return [x], lambda raw, v: raw.SplitV(value=v, size_splits=split_sizes, axis=where, num_split=parts)
 
 
 def squeeze(random: Any) -> Any:
@@ -319,7 +319,9 @@ _EQUATIONS = {"abc,cd->bad": (3, 2), "ab,cb->ac": (2, 2), "abc,abd->cd": (3, 3),
 def einsum(random: Any) -> Any:
     equation = random.choice(list(_EQUATIONS))
     sizes = {letter: int(random.integers(1, 5)) for letter in "abcd"}
-    operands = [numbers(random, tuple(sizes[one] for one in term)) for term in equation.split("->")[0].split(",")]
+    operands = [
+        numbers(random, tuple(sizes[letter] for letter in term)) for term in equation.split("->")[0].split(",")
+    ]
     return operands, {"equation": equation}
 
 

@@ -15,12 +15,12 @@ def test_a_branch_may_change_variables(tf: Any, run: Any, sign: float) -> None:
             with tf.control_dependencies([v.assign_add(2.0)]):
                 return x * 10.0
 
-        made = tf.cond(tf.reduce_sum(x) > 0, up, lambda: x - 1.0)
-        with tf.control_dependencies([made]):
-            return made, v.read_value()
+        branch = tf.cond(tf.reduce_sum(x) > 0, up, lambda: x - 1.0)
+        with tf.control_dependencies([branch]):
+            return branch, v.read_value()
 
-    made, value = run(program, np.array([sign, 2 * sign], np.float32))
-    np.testing.assert_array_equal(made, [10, 20] if sign > 0 else [-2, -3])
+    result, value = run(program, np.array([sign, 2 * sign], np.float32))
+    np.testing.assert_array_equal(result, [10, 20] if sign > 0 else [-2, -3])
     assert value == (5 if sign > 0 else 3)
 
 
@@ -36,7 +36,7 @@ def test_loops_and_lists_of_a_recurrent_network_with_gradients(tf: Any, ipu: Any
     random = np.random.default_rng(0)
     x, w = random.normal(size=(2, 5, 3)).astype(np.float32), random.normal(size=(7, 16)).astype(np.float32)
 
-    def program(given: Any, weights: Any) -> Any:
+    def program(values: Any, weights: Any) -> Any:
         def step(state: Any, now: Any) -> Any:
             h, c = state
             i, f, o, g = tf.split(tf.matmul(tf.concat([now, h], 1), weights), 4, 1)
@@ -44,15 +44,15 @@ def test_loops_and_lists_of_a_recurrent_network_with_gradients(tf: Any, ipu: Any
             return tf.sigmoid(o) * tf.tanh(c), c
 
         zeros = tf.zeros([2, 4])
-        h, _ = tf.scan(step, tf.transpose(given, [1, 0, 2]), initializer=(zeros, zeros))
+        h, _ = tf.scan(step, tf.transpose(values, [1, 0, 2]), initializer=(zeros, zeros))
         loss = tf.reduce_sum(h * h)
-        return [h, *tf.gradients(loss, [given, weights])]
+        return [h, *tf.gradients(loss, [values, weights])]
 
-    found = run(program, x, w)
+    actual = run(program, x, w)
     with tf.Graph().as_default(), tf.Session() as session:
         expected = session.run(program(tf.constant(x), tf.constant(w)))
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    for result, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(result, other, rtol=1e-4, atol=1e-5)
 
 
 def test_a_loop_may_have_a_length_that_is_computed(tf: Any, run: Any) -> None:

@@ -115,14 +115,14 @@ def compare(tf: Any, raw: Any, run: Any, name: str, drawn: Drawn) -> None:
 
     operands, compute = CASES[name](name, drawn)
     with context.eager_mode():
-        expected = flat(compute(raw, *(tf.constant(one) for one in operands)))
-    found = run(lambda *values: flat(compute(raw, *values)), *map(np.asarray, operands))
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
+        expected = flat(compute(raw, *(tf.constant(operand) for operand in operands)))
+    actual = run(lambda *values: flat(compute(raw, *values)), *map(np.asarray, operands))
+    assert len(actual) == len(expected)
+    for result, other in zip(actual, expected, strict=True):
         other = np.asarray(other)
-        assert one.shape == other.shape
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5, err_msg=name)
+        assert result.shape == other.shape
+        np.testing.assert_allclose(result, other, rtol=2e-5, atol=2e-5, err_msg=name)
 
 
-def flat(made: Any) -> list[Any]:
-    return list(made) if isinstance(made, list | tuple) else [made]
+def flat(outputs: Any) -> list[Any]:
+    return list(outputs) if isinstance(outputs, list | tuple) else [outputs]

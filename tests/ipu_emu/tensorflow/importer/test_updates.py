@@ -50,19 +50,23 @@ def test_an_optimizer_changes_variables_as_on_the_cpu(tf: Any, ipu: Any, name: s
         with tf.Graph().as_default(), tf.Session() as session:
             if on_ipu:
                 with ipu.scopes.ipu_scope("/device:IPU:0"):
-                    made = ipu.ipu_compiler.compile(step)
+                    operation = ipu.ipu_compiler.compile(step)
             else:
-                made = step()
+                operation = step()
                 assert any(op.type == name for op in tf.get_default_graph().get_operations())
             session.run(tf.global_variables_initializer())
-            losses = [session.run(made)[0] for _ in range(STEPS)]
-            found = {one.op.name: session.run(one) for one in tf.global_variables() if one.dtype.is_floating}
-            results.append((losses, found))
-    (losses, expected), (own, found) = results
+            losses = [session.run(operation)[0] for _ in range(STEPS)]
+            variables = {
+                variable.op.name: session.run(variable)
+                for variable in tf.global_variables()
+                if variable.dtype.is_floating
+            }
+            results.append((losses, variables))
+    (losses, expected), (own, variables) = results
     np.testing.assert_allclose(own, losses, rtol=1e-5)
-    assert found.keys() == expected.keys()
+    assert variables.keys() == expected.keys()
     for key, value in expected.items():
-        np.testing.assert_allclose(found[key], value, rtol=2e-5, atol=1e-6, err_msg=key)
+        np.testing.assert_allclose(variables[key], value, rtol=2e-5, atol=1e-6, err_msg=key)
 
 
 def test_ops_that_change_rows_and_read_back(tf: Any, ipu: Any, run: Any) -> None:
@@ -104,8 +108,8 @@ def test_initial_values_may_be_tensors_of_the_function(tf: Any, run: Any) -> Non
         b = tf.Variable(tf.zeros([2]) + 3.0)
         return a + b, a.assign_add(b)
 
-    found = run(program)
-    np.testing.assert_array_equal(found, [[5, 7], [5, 7]])
+    outputs = run(program)
+    np.testing.assert_array_equal(outputs, [[5, 7], [5, 7]])
 
 
 def test_half_precision_with_a_gradient_of_equal_elements(tf: Any, run: Any) -> None:
@@ -115,5 +119,5 @@ def test_half_precision_with_a_gradient_of_equal_elements(tf: Any, run: Any) -> 
         with tf.control_dependencies([tf.train.GradientDescentOptimizer(0.5).minimize(loss)]):
             return w.read_value()
 
-    (found,) = run(program, np.ones((4, 3), np.float16))
-    np.testing.assert_array_equal(found, np.full((3, 2), 0.25, np.float16))
+    (weights,) = run(program, np.ones((4, 3), np.float16))
+    np.testing.assert_array_equal(weights, np.full((3, 2), 0.25, np.float16))

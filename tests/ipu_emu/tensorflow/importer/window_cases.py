@@ -10,7 +10,7 @@ from tests.ipu_emu.tensorflow.importer.case_forms import Case, numbers, shape_of
 
 
 def image(random: Any, channels: int | None = None) -> Any:
-    n, h, w = (int(random.integers(1, 4)), *(int(one) for one in random.integers(4, 8, 2)))
+    n, h, w = (int(random.integers(1, 4)), *(int(size) for size in random.integers(4, 8, 2)))
     return numbers(random, (n, h, w, channels or int(random.integers(1, 4))))
 
 
@@ -31,7 +31,7 @@ def convolution(what: str, *, deep: bool = False) -> Case:
     def case(name: str, random: Any) -> Any:
         dilated = not deep and what == "forward"  # TensorFlow has no kernels for the gradients of dilated ones
         x, settings = image(random), _settings(random, dilated=dilated, square=deep)
-        kernel = [int(one) for one in random.integers(1, 4, 2)]
+        kernel = [int(size) for size in random.integers(1, 4, 2)]
         w = numbers(random, (*kernel, x.shape[3], int(random.integers(1, 4))))
         if what == "forward":
             return [x, w], lambda raw, a, b: getattr(raw, name)(input=a, filter=b, **settings)
@@ -60,7 +60,7 @@ def pool(what: str) -> Case:
 
         x, settings = image(random), _settings(random, dilated=False)
         settings.pop("dilations")
-        settings["ksize"] = [1, *(int(one) for one in random.integers(1, 4, 2)), 1]
+        settings["ksize"] = [1, *(int(size) for size in random.integers(1, 4, 2)), 1]
         forward = "MaxPool" if "Max" in name else "AvgPool"
         argument = {"MaxPool": "input", "AvgPool": "value"}[forward]
         if what == "forward":
@@ -76,10 +76,10 @@ def pool(what: str) -> Case:
 
 
 def pool_volume(name: str, random: Any) -> Any:
-    x = numbers(random, (2, *(int(one) for one in random.integers(3, 7, 3)), 2))
+    x = numbers(random, (2, *(int(size) for size in random.integers(3, 7, 3)), 2))
     settings = {
-        "ksize": [1, *(int(one) for one in random.integers(1, 4, 3)), 1],
-        "strides": [1, *(int(one) for one in random.integers(1, 3, 3)), 1],
+        "ksize": [1, *(int(size) for size in random.integers(1, 4, 3)), 1],
+        "strides": [1, *(int(size) for size in random.integers(1, 3, 3)), 1],
         "padding": ("SAME", "VALID")[int(random.integers(0, 2))],
     }
     return [x], lambda raw, a: getattr(raw, name)(input=a, **settings)
@@ -90,10 +90,10 @@ def volume(name: str, random: Any) -> Any:
     from tensorflow import raw_ops
     from tensorflow.python.eager import context
 
-    x = numbers(random, (2, *(int(one) for one in random.integers(3, 7, 3)), int(random.integers(1, 4))))
-    kernel = [int(one) for one in random.integers(1, 4, 3)]
+    x = numbers(random, (2, *(int(size) for size in random.integers(3, 7, 3)), int(random.integers(1, 4))))
+    kernel = [int(size) for size in random.integers(1, 4, 3)]
     settings: dict[str, Any] = {
-        "strides": [1, *(int(one) for one in random.integers(1, 3, 3)), 1],
+        "strides": [1, *(int(size) for size in random.integers(1, 3, 3)), 1],
         "padding": ("SAME", "VALID")[int(random.integers(0, 2))],
     }
     shape = np.array(x.shape, np.int32)
@@ -148,8 +148,8 @@ def batch_norm_grad(name: str, random: Any) -> Any:
     empty = np.zeros(0, np.float32)
 
     def both(raw: Any, a: Any, b: Any, c: Any, d: Any) -> list[Any]:
-        made = getattr(raw, forward)(x=a, scale=c, offset=d, mean=empty, variance=empty, epsilon=0.01, **form)
-        reserve = {f"reserve_space_{number}": made[number + 2] for number in range(1, len(made) - 2)}
+        outputs = getattr(raw, forward)(x=a, scale=c, offset=d, mean=empty, variance=empty, epsilon=0.01, **form)
+        reserve = {f"reserve_space_{number}": outputs[number + 2] for number in range(1, len(outputs) - 2)}
         return list(getattr(raw, name)(y_backprop=b, x=a, scale=c, epsilon=0.01, **reserve, **form)[:3])
 
     return [x, g, scale, offset], both
@@ -171,5 +171,5 @@ def resized(least: int, most: int) -> Any:
 
 def resized_grad(random: Any) -> Any:
     """The gradient of resized images, and the images."""
-    x, size = image(random), (int(one) for one in random.integers(1, 12, 2))
+    x, size = image(random), (int(edge) for edge in random.integers(1, 12, 2))
     return [numbers(random, (len(x), *size, x.shape[-1])), x], corners(random)

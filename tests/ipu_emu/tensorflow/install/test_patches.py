@@ -16,8 +16,8 @@ def test_every_patch_is_in_place_and_is_undone(tensorflow: Any) -> None:
     patches.undo()
     try:
         originals = [getattr(*place, None) for place in places]
-        assert all(one is not other for one, other in zip(replaced, originals, strict=True))
-        assert not any(getattr(one, "__module__", "").startswith("ipu_emu") for one in originals)
+        assert all(replacement is not other for replacement, other in zip(replaced, originals, strict=True))
+        assert not any(getattr(original, "__module__", "").startswith("ipu_emu") for original in originals)
     finally:
         patches.apply(KERAS_PATCHES)
     assert all(patch.why for patch in table)

@@ -9,7 +9,7 @@ from ipu_emu.tensorflow.install import versions
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def fresh(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Simulate that nothing is imported yet, and that Keras 2 is installed."""
     monkeypatch.setattr(versions, "version", lambda name: "2.0")
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
@@ -21,17 +21,17 @@ def found(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.mark.parametrize(("number", "level"), [("2.18.0", "1"), ("2.20.1", "1"), ("2.21.0", None)])
 def test_an_old_version_does_not_log_the_errors_that_are_raised(
-    found: pytest.MonkeyPatch, number: str, level: str | None
+    fresh: pytest.MonkeyPatch, number: str, level: str | None
 ) -> None:
-    found.setattr(versions, "installed_version", lambda: number)
+    fresh.setattr(versions, "installed_version", lambda: number)
     versions.check_versions()
     assert os.environ.get("TF_CPP_MIN_LOG_LEVEL") == level
     assert os.environ["TF_USE_LEGACY_KERAS"] == "1"
 
 
-def test_the_log_level_of_the_user_is_kept(found: pytest.MonkeyPatch) -> None:
-    found.setattr(versions, "installed_version", lambda: "2.18.0")
-    found.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+def test_the_log_level_of_the_user_is_kept(fresh: pytest.MonkeyPatch) -> None:
+    fresh.setattr(versions, "installed_version", lambda: "2.18.0")
+    fresh.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     versions.check_versions()
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
 
@@ -44,7 +44,7 @@ def test_the_log_level_of_the_user_is_kept(found: pytest.MonkeyPatch) -> None:
         ("2.22.0", r"works with TensorFlow 2\.18 to 2\.21, found 2\.22\.0; run: pip install"),
     ],
 )
-def test_another_version_is_refused(found: pytest.MonkeyPatch, number: str | None, message: str) -> None:
-    found.setattr(versions, "installed_version", lambda: number)
+def test_another_version_is_refused(fresh: pytest.MonkeyPatch, number: str | None, message: str) -> None:
+    fresh.setattr(versions, "installed_version", lambda: number)
     with pytest.raises(ModuleNotFoundError, match=message):
         versions.check_versions()

@@ -57,11 +57,11 @@ def images(batches: int = 5, batch: int = 8, classes: int = 5) -> tuple[Any, Any
     return random.normal(size=(count, 6, 6, 3)).astype(np.float32), random.integers(0, classes, count)
 
 
-def assert_close(found: Any, expected: Any, tolerance: float = 1e-6) -> None:
+def assert_close(actual: Any, expected: Any, tolerance: float = 1e-6) -> None:
     """Compare results of ``fit``, ``predict``, ..., in any structure."""
     if isinstance(expected, dict):
-        assert list(found) == list(expected)
-        found, expected = list(found.values()), list(expected.values())
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+        assert list(actual) == list(expected)
+        actual, expected = list(actual.values()), list(expected.values())
+    assert len(actual) == len(expected)
+    for result, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(result, other, rtol=tolerance, atol=tolerance)

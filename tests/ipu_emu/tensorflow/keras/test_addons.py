@@ -28,11 +28,11 @@ def test_layers_are_those_of_keras_with_more_arguments(tf2: Any, strategy: Any, 
         more: dict[str, Any] = {"partials_dtype": tf2.float32, "seed": 3} if addon else {}
         serial = {"serialization_factor": 2, "serialization_dimension": "kernel_rows"} if addon else {}
         dense = layers.SerialDense if addon else layers.Dense
-        made = [layers.Embedding(20, 6, **({"serialization_factor": 4} if addon else {}))]
-        made += [layers.LSTM(5, return_sequences=True, **more), layers.LayerNormalization()]
-        made += [layers.GRU(4, reset_after=True, **more), layers.Dropout(0.0)]
-        made += [layers.RecomputationCheckpoint(), layers.AssumeEqualAcrossReplicas()] if addon else []
-        return keras.Sequential([*made, dense(4, activation="tanh", **serial)])
+        stack = [layers.Embedding(20, 6, **({"serialization_factor": 4} if addon else {}))]
+        stack += [layers.LSTM(5, return_sequences=True, **more), layers.LayerNormalization()]
+        stack += [layers.GRU(4, reset_after=True, **more), layers.Dropout(0.0)]
+        stack += [layers.RecomputationCheckpoint(), layers.AssumeEqualAcrossReplicas()] if addon else []
+        return keras.Sequential([*stack, dense(4, activation="tanh", **serial)])
 
     x, y = random.integers(0, 20, (16, 7)), random.normal(size=(16, 4)).astype(np.float32)
     tf2.keras.utils.set_random_seed(3)
@@ -40,25 +40,25 @@ def test_layers_are_those_of_keras_with_more_arguments(tf2: Any, strategy: Any, 
         expected = fitted(tf2, model(keras.layers, False), "sgd", x, y)
     tf2.keras.utils.set_random_seed(3)
     with strategy.scope():
-        made = model(own, True)
-        assert_close(fitted(tf2, made, "sgd", x, y), expected)
-        again = keras.Sequential.from_config(made.get_config(), {name: getattr(own, name) for name in own.__all__})
-    assert [layer.get_config() for layer in again.layers] == [layer.get_config() for layer in made.layers]
+        net = model(own, True)
+        assert_close(fitted(tf2, net, "sgd", x, y), expected)
+        again = keras.Sequential.from_config(net.get_config(), {name: getattr(own, name) for name in own.__all__})
+    assert [layer.get_config() for layer in again.layers] == [layer.get_config() for layer in net.layers]
 
 
 @pytest.mark.parametrize("strided", [True, False])
 def test_group_normalization_by_its_formula(tf2: Any, strategy: Any, addons: Any, strided: bool) -> None:
     x = np.random.default_rng(0).normal(2, 3, (4, 5, 5, 6)).astype(np.float32)
     groups = x.reshape(4, 25, 2, 3) if strided else x.reshape(4, 25, 3, 2).transpose(0, 1, 3, 2)
-    mean, deviation = (getattr(groups, one)((1, 2), keepdims=True) for one in ("mean", "std"))
+    mean, deviation = (getattr(groups, statistic)((1, 2), keepdims=True) for statistic in ("mean", "std"))
     normal = (groups - mean) / deviation
     expected = (normal if strided else normal.transpose(0, 1, 3, 2)).reshape(x.shape)
     with strategy.scope():
         layer = addons.layers.GroupNormalization(3, strided_channel_grouping=strided)
         model = tf2.keras.Sequential([layer, addons.layers.InstanceNormalization(center=False, scale=False)])
-        found = tf2.keras.Sequential([layer]).predict(x, verbose=0)
+        output = tf2.keras.Sequential([layer]).predict(x, verbose=0)
         both = model.predict(x, verbose=0)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(both.mean((1, 2)), 0, atol=1e-4)
     np.testing.assert_allclose(both.std((1, 2)), 1, atol=1e-3)
 
@@ -83,13 +83,13 @@ def test_group_normalization_trains_as_64_bits_do(tf2: Any, strategy: Any, addon
         return [*model.get_weights(), losses]
 
     with strategy.scope():
-        found = trained(own())
+        weights = trained(own())
     keras.backend.set_floatx("float64")
     try:
         with op_by_op(tf2):
-            assert_close(found, trained(own()))
+            assert_close(weights, trained(own()))
             if name != "strided groups":
-                assert_close(found, trained(keras.layers.GroupNormalization(8 if name == "instances" else 2)))
+                assert_close(weights, trained(keras.layers.GroupNormalization(8 if name == "instances" else 2)))
     finally:
         keras.backend.set_floatx("float32")
 
@@ -110,8 +110,8 @@ def test_optimizers_are_those_of_keras(tf2: Any, both: Any, addons: Any, name: s
         layers = [tf2.keras.layers.Dense(6, "tanh", input_shape=(4,)), tf2.keras.layers.Dense(2)]
         return fitted(tf2, tf2.keras.Sequential(layers), next(optimizers), x, y)
 
-    expected, found = both(fit)
-    assert_close(found, expected)
+    expected, actual = both(fit)
+    assert_close(actual, expected)
 
 
 def test_lamb_by_its_formula_with_states_of_half_width(tf2: Any, strategy: Any, addons: Any) -> None:
@@ -131,7 +131,7 @@ def test_lamb_by_its_formula_with_states_of_half_width(tf2: Any, strategy: Any, 
             model.compile(optimizer, "mse")
             model.fit(x, y, batch_size=4, epochs=3, verbose=0)
         np.testing.assert_allclose(model.get_weights()[0], w, rtol=tolerance)
-        assert [one.dtype for one in optimizer.variables if "/m/" in one.name] == [kind or tf2.float32]
+        assert [variable.dtype for variable in optimizer.variables if "/m/" in variable.name] == [kind or tf2.float32]
 
 
 def test_mistakes_with_addons(tf2: Any, addons: Any) -> None:

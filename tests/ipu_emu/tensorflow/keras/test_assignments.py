@@ -15,14 +15,14 @@ def build(tf2: Any, ipu: Any, strategy: Any) -> Callable[..., Any]:
     def make(*stages: int | None) -> Any:
         layers = tf2.keras.layers
         with strategy.scope():
-            given = x = tf2.keras.Input((4,), name="given")
+            inputs = x = tf2.keras.Input((4,), name="given")
             for number in range(4):
                 x = layers.Dense(4, name="split" if number == 1 else f"dense{number}")(x)
-            model = tf2.keras.Model(given, x, name="net")
+            model = tf2.keras.Model(inputs, x, name="net")
             if stages:
                 assignments = model.get_pipeline_stage_assignment()
-                for one, stage in zip(assignments, stages, strict=True):
-                    one.pipeline_stage = stage
+                for entry, stage in zip(assignments, stages, strict=True):
+                    entry.pipeline_stage = stage
                 model.set_pipeline_stage_assignment(assignments)
         return model
 
@@ -31,22 +31,22 @@ def build(tf2: Any, ipu: Any, strategy: Any) -> Callable[..., Any]:
 
 def test_assignments_are_listed_in_post_order_without_inputs(build: Any) -> None:
     assignments = build().get_pipeline_stage_assignment()
-    assert [one.layer.name for one in assignments] == ["dense0", "split", "dense2", "dense3"]
-    assert [one.inbound_layers[0].name for one in assignments] == ["given", "dense0", "split", "dense2"]
-    assert [one.pipeline_stage for one in assignments] == [None] * 4
-    assert [one.pipeline_stage for one in build(0, 0, 1, 1).get_pipeline_stage_assignment()] == [0, 0, 1, 1]
+    assert [entry.layer.name for entry in assignments] == ["dense0", "split", "dense2", "dense3"]
+    assert [entry.inbound_layers[0].name for entry in assignments] == ["given", "dense0", "split", "dense2"]
+    assert [entry.pipeline_stage for entry in assignments] == [None] * 4
+    assert [entry.pipeline_stage for entry in build(0, 0, 1, 1).get_pipeline_stage_assignment()] == [0, 0, 1, 1]
 
 
 def test_the_call_of_a_layer_wins_over_where_it_was_made(tf2: Any, ipu: Any, strategy: Any) -> None:
     keras, stage = tf2.keras, ipu.keras.PipelineStage
     with strategy.scope():
-        given = keras.Input((4,))
+        inputs = keras.Input((4,))
         with stage(0):
             first, second = keras.layers.Dense(4), keras.layers.Dense(4)
         with stage(1):
-            x = second(first(given))
-        model = keras.Model(given, first(x))
-    assert [one.pipeline_stage for one in model.get_pipeline_stage_assignment()] == [1, 1, 0]
+            x = second(first(inputs))
+        model = keras.Model(inputs, first(x))
+    assert [entry.pipeline_stage for entry in model.get_pipeline_stage_assignment()] == [1, 1, 0]
 
 
 def test_the_summary_shows_every_layer_with_its_stage(build: Any) -> None:
@@ -61,7 +61,7 @@ def test_the_summary_shows_every_layer_with_its_stage(build: Any) -> None:
 def test_a_reset_removes_the_stages(build: Any) -> None:
     model = build(0, 0, 1, 1)
     model.reset_pipeline_stage_assignment()
-    assert [one.pipeline_stage for one in model.get_pipeline_stage_assignment()] == [None] * 4
+    assert [entry.pipeline_stage for entry in model.get_pipeline_stage_assignment()] == [None] * 4
 
 
 def run(model: Any, steps: int = 4) -> Any:
@@ -274,10 +274,10 @@ def test_mistakes_with_stages_of_a_sequential_model(tf2: Any, strategy: Any, sta
 def test_a_layer_without_a_stage_is_named(tf2: Any, ipu: Any, strategy: Any, configure: Any) -> None:
     configure(2)
     with strategy.scope():
-        given = tf2.keras.Input((4,))
+        inputs = tf2.keras.Input((4,))
         with ipu.keras.PipelineStage(0):
-            x = tf2.keras.layers.Dense(4)(given)
-        model = tf2.keras.Model(given, tf2.keras.layers.Dense(4, name="bare")(x))
+            x = tf2.keras.layers.Dense(4)(inputs)
+        model = tf2.keras.Model(inputs, tf2.keras.layers.Dense(4, name="bare")(x))
         text = "All layers of a pipelined model must have an associated pipeline stage. However, bare has none."
         with pytest.raises(ValueError, match=re.escape(text)):
             run(_with(model, pipeline=4))
@@ -287,11 +287,11 @@ def test_a_layer_of_stages_on_two_ipus_is_refused(tf2: Any, strategy: Any, confi
     configure(2)
     layers = tf2.keras.layers
     with strategy.scope():
-        given, twice = tf2.keras.Input((4,)), layers.Dense(4, name="twice")
-        model = tf2.keras.Model(given, twice(layers.Dense(4)(twice(given))))
+        inputs, twice = tf2.keras.Input((4,)), layers.Dense(4, name="twice")
+        model = tf2.keras.Model(inputs, twice(layers.Dense(4)(twice(inputs))))
         assignments = model.get_pipeline_stage_assignment()
-        for one, stage in zip(assignments, (0, 0, 1), strict=True):
-            one.pipeline_stage = stage
+        for entry, stage in zip(assignments, (0, 0, 1), strict=True):
+            entry.pipeline_stage = stage
         model.set_pipeline_stage_assignment(assignments)
         text = r"The stage 1 is trying to use an input \(.*/twice/.*\) which is already used by the stage 0"
         with pytest.raises(tf2.errors.UnimplementedError, match=text):
@@ -336,8 +336,8 @@ def test_a_configuration_keeps_options_and_stages(
         model.save(tmp_path / "model.keras")
         for copy in (type(model).from_config(model.get_config()), keras.models.load_model(tmp_path / "model.keras")):
             assert copy.__dict__["_ipu_extension"].options == model.__dict__["_ipu_extension"].options
-            found, expected = ([a.pipeline_stage for a in m.get_pipeline_stage_assignment()] for m in (copy, model))
-            assert found == expected
+            stages, expected = ([a.pipeline_stage for a in m.get_pipeline_stage_assignment()] for m in (copy, model))
+            assert stages == expected
     outside = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(outside.get_weights()[0], model.get_weights()[0])
 

@@ -50,13 +50,13 @@ def fitted(tf2: Any, strategy: Any, chosen: Any, optimizer: Any, steps: int = 2,
 
 def turned(model: Any) -> list[tuple[str, str]]:
     """Kind and operand of each transposition in the program of a model, except that of its infeed."""
-    (made,) = model.train_function._programs.values()
-    listing = "\n".join(made._program.listings())
-    found = re.findall(r"(\w+) \S+ = Transpose\((\S+)\)", listing)
-    return [(kind, given) for kind, given in found if "infeed" not in given]
+    (program,) = model.train_function._programs.values()
+    listing = "\n".join(program._program.listings())
+    matches = re.findall(r"(\w+) \S+ = Transpose\((\S+)\)", listing)
+    return [(kind, operand) for kind, operand in matches if "infeed" not in operand]
 
 
-def as_tensorflow_holds_them(graph: Graph, gradients: Any, kept: Any) -> dict[str, Any]:
+def as_tensorflow_holds_them(graph: Graph, gradients: Any, fixed: Any) -> dict[str, Any]:
     return {}
 
 
@@ -76,15 +76,15 @@ def test_no_bit_depends_on_how_filters_are_held(
     from ipu_emu.tensorflow.run import section_import
 
     model, history = fitted(tf2, strategy, LAYERS[name], "adam")
-    left = [given for kind, given in turned(model) if kind == "Compute"]
+    left = [operand for kind, operand in turned(model) if kind == "Compute"]
     monkeypatch.setattr(section_import, "order_axes_as_read", as_tensorflow_holds_them)
     other, expected = fitted(tf2, strategy, LAYERS[name], "adam")
     assert len(left) < len(turned(other))
     np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-7 if name == "penalty" else 0)
-    for one, two in zip(model.get_weights(), other.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, two)
-    for one, two in zip(model.optimizer.variables, other.optimizer.variables, strict=True):
-        np.testing.assert_array_equal(one.numpy(), two.numpy())
+    for mine, theirs in zip(model.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    for mine, theirs in zip(model.optimizer.variables, other.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
 
 
 @pytest.mark.parametrize("kind", ["turned over", "centred"])
@@ -98,14 +98,16 @@ def test_layers_that_compute_with_their_filters(
         def call(self, x: Any) -> Any:
             if kind == "centred":
                 return tf2.nn.conv2d(x, self.kernel - tf2.reduce_mean(self.kernel, [0, 1, 2]), 1, "SAME")
-            return sum(tf2.nn.conv2d(x, one, 1, "SAME") for one in (self.kernel, self.kernel * 2, self.kernel[::-1]))
+            return sum(
+                tf2.nn.conv2d(x, filters, 1, "SAME") for filters in (self.kernel, self.kernel * 2, self.kernel[::-1])
+            )
 
-    found = [fitted(tf2, strategy, lambda layers: [Own(5, 3)], "adam")]
+    fits = [fitted(tf2, strategy, lambda layers: [Own(5, 3)], "adam")]
     monkeypatch.setattr(section_import, "order_axes_as_read", as_tensorflow_holds_them)
-    found.append(fitted(tf2, strategy, lambda layers: [Own(5, 3)], "adam"))
-    assert found[0][1] == found[1][1]
-    for one, two in zip(found[0][0].get_weights(), found[1][0].get_weights(), strict=True):
-        np.testing.assert_array_equal(one, two)
+    fits.append(fitted(tf2, strategy, lambda layers: [Own(5, 3)], "adam"))
+    assert fits[0][1] == fits[1][1]
+    for mine, theirs in zip(fits[0][0].get_weights(), fits[1][0].get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 def test_the_stages_of_a_pipeline(tf2: Any, strategy: Any, configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,9 +116,9 @@ def test_the_stages_of_a_pipeline(tf2: Any, strategy: Any, configure: Any, monke
     configure(2)
     chosen = LAYERS["two of images"]
     model, history = fitted(tf2, strategy, chosen, "adam", stages=True)
-    assert not [given for _, given in turned(model) if "variable" in given]
+    assert not [operand for _, operand in turned(model) if "variable" in operand]
     monkeypatch.setattr(section_import, "order_axes_as_read", as_tensorflow_holds_them)
     other, expected = fitted(tf2, strategy, chosen, "adam", stages=True)
     assert history == expected
-    for one, two in zip(model.get_weights(), other.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, two)
+    for mine, theirs in zip(model.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)

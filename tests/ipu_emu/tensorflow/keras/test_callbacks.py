@@ -29,7 +29,7 @@ def test_callbacks_see_every_step(tf2: Any, strategy: Any, configure: Any, stage
         def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
             self.seen.append(batch)
 
-    found = []
+    sequences = []
     for asynchronous in (False, True):
         keras.utils.set_random_seed(3)
         with strategy.scope():
@@ -42,13 +42,13 @@ def test_callbacks_see_every_step(tf2: Any, strategy: Any, configure: Any, stage
             watch = Watch()
             model.fit(x[:96], y[:96], 6 if not stages else 12, shuffle=False, callbacks=[watch], verbose=0)
             model.predict(x[:96], 6 if not stages else 12, callbacks=[watch], verbose=0)
-        found.append(watch.seen)
-    single, every = found
-    assert [one[0] for one in single[:2]] == [3, 7]
-    assert [one[0] for one in every[:8]] == list(range(8))
+        sequences.append(watch.seen)
+    single, every = sequences
+    assert [step[0] for step in single[:2]] == [3, 7]
+    assert [step[0] for step in every[:8]] == list(range(8))
     assert [every[3], every[7]] == single[:2]
     assert every[0][2] < every[3][2]  # the host sees the weights after an execution
-    assert len({one[1] for one in every[:8]}) == 8
+    assert len({step[1] for step in every[:8]}) == 8
     assert every[8:] == list(range(8))
 
 
@@ -67,16 +67,16 @@ def test_the_outfeed_accumulates_the_metrics_of_a_batch(tf2: Any, strategy: Any,
         def result(self) -> Any:
             return self.value
 
-    found = []
+    metrics = []
     for accumulated in (False, True):
         with strategy.scope():
             model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(5, "softmax")])
             model.set_pipeline_stage_assignment([0, 1])
             model.set_pipelining_options(4, accumulate_outfeed=accumulated)
             model.compile("sgd", "sparse_categorical_crossentropy", [Last()], steps_per_execution=4)
-            found.append(model.fit(x[:32], y[:32], 8, shuffle=False, verbose=0).history["last"][0])
+            metrics.append(model.fit(x[:32], y[:32], 8, shuffle=False, verbose=0).history["last"][0])
     means = y[:32].reshape(4, 8).mean(1)
-    np.testing.assert_allclose(found, [means[-1], means.mean()], rtol=1e-6)
+    np.testing.assert_allclose(metrics, [means[-1], means.mean()], rtol=1e-6)
 
 
 @pytest.mark.parametrize("stages", [False, True])
@@ -84,7 +84,7 @@ def test_ctrl_c_ends_fit_at_once(
     tf2: Any, strategy: Any, configure: Any, stages: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(2)
-    keras, asked, x = tf2.keras, list[float](), np.ones((8, 4), np.float32)
+    keras, times, x = tf2.keras, list[float](), np.ones((8, 4), np.float32)
     running, run = threading.Event(), Engine.run
 
     def noted(engine: Engine, *arguments: Any) -> None:
@@ -95,7 +95,7 @@ def test_ctrl_c_ends_fit_at_once(
         if not running.wait(100):
             return
         time.sleep(0.5)  # in the middle of the steps
-        asked.append(time.perf_counter())
+        times.append(time.perf_counter())
         os.kill(os.getpid(), signal.SIGINT)
 
     with strategy.scope():
@@ -112,6 +112,6 @@ def test_ctrl_c_ends_fit_at_once(
         interrupter.start()
         with pytest.raises(KeyboardInterrupt):
             model.fit(dataset, steps_per_epoch=steps, verbose=0)
-        assert time.perf_counter() - asked[0] < 1.0
+        assert time.perf_counter() - times[0] < 1.0
         interrupter.join()
-    assert not [one.name for one in set(threading.enumerate()) - before - {interrupter}]
+    assert not [thread.name for thread in set(threading.enumerate()) - before - {interrupter}]

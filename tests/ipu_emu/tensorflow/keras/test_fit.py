@@ -24,10 +24,10 @@ def sequential(keras: Any) -> Any:
 
 def functional(keras: Any) -> Any:
     layers = keras.layers
-    given = keras.Input((6, 6, 3))
-    x = layers.BatchNormalization()(layers.Conv2D(4, 3, strides=2, padding="same", use_bias=False)(given))
-    y = layers.Activation("relu")(x) + layers.Conv2D(4, 1, strides=2, kernel_regularizer="l2")(given)
-    return keras.Model(given, layers.Dense(5, "softmax")(layers.GlobalAveragePooling2D()(y)))
+    inputs = keras.Input((6, 6, 3))
+    x = layers.BatchNormalization()(layers.Conv2D(4, 3, strides=2, padding="same", use_bias=False)(inputs))
+    y = layers.Activation("relu")(x) + layers.Conv2D(4, 1, strides=2, kernel_regularizer="l2")(inputs)
+    return keras.Model(inputs, layers.Dense(5, "softmax")(layers.GlobalAveragePooling2D()(y)))
 
 
 def subclassed(keras: Any) -> Any:
@@ -136,10 +136,10 @@ def test_training_equals_plain_keras(tf2: Any, both: Any, make: Any, name: str, 
     keras, run = tf2.keras, trained if (full or name in EVALUATED) and make is not dense else fitted
     # Nadam counts the traces of its variables, so that in plain Keras it depends on the steps of an execution.
     nadam = name == "Nadam"
-    expected, found = both(lambda: run(keras, make, optimizers(keras)[name](), 1 if nadam else 2), graphs=nadam)
-    for one, other in zip(found, expected, strict=True):
-        assert_close(one, other, 5e-6 if (make, name) == (subclassed, "legacy Adam, schedule") else 1e-6)
-    assert len(np.unique(found[0]["loss"])) == 2
+    expected, actual = both(lambda: run(keras, make, optimizers(keras)[name](), 1 if nadam else 2), graphs=nadam)
+    for result, other in zip(actual, expected, strict=True):
+        assert_close(result, other, 5e-6 if (make, name) == (subclassed, "legacy Adam, schedule") else 1e-6)
+    assert len(np.unique(actual[0]["loss"])) == 2
 
 
 def test_a_result_that_is_not_that_of_plain_keras_is_nearer_to_that_of_64_bits(tf2: Any, both: Any) -> None:
@@ -156,13 +156,15 @@ def test_a_result_that_is_not_that_of_plain_keras_is_nearer_to_that_of_64_bits(t
     def weights() -> Any:
         return fitted(keras, make, optimizers(keras)["legacy Adam, schedule"]())[1]
 
-    plain, found = both(weights)
+    plain, actual = both(weights)
     keras.backend.set_floatx("float64")
     try:
         exact = weights()
     finally:
         keras.backend.set_floatx("float32")
-    ours, theirs = (max(np.abs(a - b).max() for a, b in zip(one, exact, strict=True)) for one in (found, plain))
+    ours, theirs = (
+        max(np.abs(a - b).max() for a, b in zip(result, exact, strict=True)) for result in (actual, plain)
+    )
     assert exact[0].dtype == np.float64
     assert ours <= theirs < 1e-5
 
@@ -175,8 +177,8 @@ def test_steps_in_one_execution_have_the_bits_of_single_ones(tf2: Any, strategy:
             results.append(trained(tf2.keras, sequential, "adam", steps))
     for history, weights, *_ in results[1:]:
         assert history == results[0][0]
-        for one, other in zip(weights, results[0][1], strict=True):
-            np.testing.assert_array_equal(one, other)
+        for weight, other in zip(weights, results[0][1], strict=True):
+            np.testing.assert_array_equal(weight, other)
 
 
 def test_weights_of_samples_and_classes(tf2: Any, both: Any) -> None:
@@ -253,9 +255,9 @@ def test_callbacks_data_sets_and_single_batches(tf2: Any, both: Any) -> None:
         batches = [model.train_on_batch(x[:7], y[:7]), model.test_on_batch(x[:3], y[:3])]
         return [seen, history["loss"], history["lr"], batches, model.predict_on_batch(x[:5])]
 
-    expected, found = both(fit)
+    expected, actual = both(fit)
     assert len(expected[0]) == 8
-    assert_close(found, expected)
+    assert_close(actual, expected)
 
 
 def test_a_batch_without_samples_gives_the_results_of_keras(tf2: Any, both: Any) -> None:
@@ -265,9 +267,9 @@ def test_a_batch_without_samples_gives_the_results_of_keras(tf2: Any, both: Any)
         x, y = images()
         return [model.predict_on_batch(x[:0]), model.train_on_batch(x[:0], y[:0]), model.test_on_batch(x[:0], y[:0])]
 
-    expected, found = both(batches)
-    assert found[0].shape == expected[0].shape == (0, 5)
-    assert found[1:] == expected[1:]
+    expected, actual = both(batches)
+    assert actual[0].shape == expected[0].shape == (0, 5)
+    assert actual[1:] == expected[1:]
 
 
 def test_a_model_that_is_not_compiled_predicts(tf2: Any, both: Any) -> None:
@@ -288,8 +290,8 @@ def test_a_model_is_saved_and_continues_with_the_same_bits(tf2: Any, strategy: A
         for name in ("model.keras", "model.h5"):
             loaded = keras.models.load_model(tmp_path / name)
             assert loaded.fit(x, y, **options).history == expected[0]
-            for one, other in zip(loaded.get_weights(), expected[1], strict=True):
-                np.testing.assert_array_equal(one, other)
+            for weight, other in zip(loaded.get_weights(), expected[1], strict=True):
+                np.testing.assert_array_equal(weight, other)
         model.load_weights(tmp_path / "weights").expect_partial()
         assert model.fit(x, y, **options).history == expected[0]
 
@@ -335,9 +337,9 @@ def test_an_infeed_prefetches_only_what_an_execution_needs(
     ahead: list[tuple[Any, ...]] = []
 
     class Seen(element_source.PrefetchQueue):
-        def __init__(self, *given: Any) -> None:
-            ahead.append(given[1:])
-            super().__init__(*given)
+        def __init__(self, *arguments: Any) -> None:
+            ahead.append(arguments[1:])
+            super().__init__(*arguments)
 
     monkeypatch.setattr(element_source, "PrefetchQueue", Seen)
     histories = []
@@ -355,8 +357,8 @@ def test_an_infeed_prefetches_only_what_an_execution_needs(
 
 def test_an_op_that_the_device_has_not_is_named(tf2: Any, strategy: Any) -> None:
     with strategy.scope():
-        given = tf2.keras.Input((4,))
-        model = tf2.keras.Model(given, tf2.keras.layers.Lambda(lambda x: tf2.unique(x[0])[0])(given))
+        inputs = tf2.keras.Input((4,))
+        model = tf2.keras.Model(inputs, tf2.keras.layers.Lambda(lambda x: tf2.unique(x[0])[0])(inputs))
         model.compile()
         with pytest.raises(tf2.errors.UnimplementedError, match=r"Unique at .*test_fit\.py:"):
             model.predict(np.ones((2, 4), np.float32), verbose=0)
@@ -384,20 +386,20 @@ def test_an_update_of_legacy_adam_has_the_bits_of_plain_keras(tf2: Any, both: An
 
     def weights() -> Any:
         adam = optimizers(tf2.keras)["legacy Adam, schedule"]()
-        variables = [tf2.Variable(one * 0.1) for one in gradients[0]]
+        variables = [tf2.Variable(gradient * 0.1) for gradient in gradients[0]]
 
         @tf2.function
-        def update(*given: Any) -> None:
-            adam.apply_gradients(zip(given, variables, strict=True))
+        def update(*values: Any) -> None:
+            adam.apply_gradients(zip(values, variables, strict=True))
 
-        for given in gradients[1:]:
+        for batch in gradients[1:]:
             scoped = tf2.distribute.get_strategy()
-            scoped.run(update, [tf2.constant(one) for one in given])
-        return [one.numpy() for one in variables]
+            scoped.run(update, [tf2.constant(gradient) for gradient in batch])
+        return [variable.numpy() for variable in variables]
 
-    expected, found = both(weights)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
+    expected, actual = both(weights)
+    for weight, other in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(weight, other)
 
 
 def test_fit_prints_the_digest_of_the_weights_where_the_launcher_is_verbose(tf2, strategy, monkeypatch, capsys):

@@ -67,11 +67,11 @@ def test_a_loop_of_training_steps_is_compiled_once_for_each_count(
 
         model, optimizer = network(tf), tf.keras.optimizers.Adam(0.01)
         optimizer.build(model.trainable_variables)
-        found = []
+        losses = []
         for count in (10, 10, 3, 10, 3):
-            made = run(train, tf.constant(count), iter(elements(tf)), model, optimizer)
-            found += [made["loss"].numpy(), made["steps"].numpy()]
-        return [*found, *model.get_weights()]
+            result = run(train, tf.constant(count), iter(elements(tf)), model, optimizer)
+            losses += [result["loss"].numpy(), result["steps"].numpy()]
+        return [*losses, *model.get_weights()]
 
     assert_close(*host_and_device(make))
     assert loads == [10, 3]
@@ -107,8 +107,8 @@ def test_nested_functions_inner_loops_and_metrics(tf2: Any, host_and_device: Any
                     seen.assign_add(number)
             return mean.result(), accuracy.result()
 
-        made = [one.numpy() for one in run(train, 3)]
-        return [*made, seen.numpy(), *model.get_weights()]
+        results = [result.numpy() for result in run(train, 3)]
+        return [*results, seen.numpy(), *model.get_weights()]
 
     assert_close(*host_and_device(make))
 
@@ -168,14 +168,14 @@ def test_loops_without_a_known_count_and_lists_of_tensors(tf2: Any, host_and_dev
 
         @tf.function
         def squares(x: Any) -> Any:
-            made = tf.TensorArray(tf.float32, 4)
+            array = tf.TensorArray(tf.float32, 4)
             for number in tf.range(4):
-                made = made.write(number, x * tf.cast(number, tf.float32))
-            return made.stack()
+                array = array.write(number, x * tf.cast(number, tf.float32))
+            return array.stack()
 
         line = tf.range(10, dtype=tf.float32)
         values = [*run(halve, line, 0.1), *run(halve, line * 2, 0.1), run(search, line), run(search, line / 9)]
-        return [one.numpy() for one in (*values, run(squares, line), counter)]
+        return [value.numpy() for value in (*values, run(squares, line), counter)]
 
     assert_close(*host_and_device(make))
 
@@ -191,7 +191,7 @@ def test_an_outfeed_of_a_loop_is_read_in_the_order_of_the_steps(tf2: Any, ipu: A
     with strategy.scope():
         for count in (3, 2):
             assert strategy.run(loop, (tf.constant(count), np.float32(0.5))) is None
-    rows = [(int(one["number"]), float(one["sum"])) for one in outfeed]
+    rows = [(int(row["number"]), float(row["sum"])) for row in outfeed]
     assert rows == [(0, 0.5), (1, 1.5), (2, 2.5), (0, 0.5), (1, 1.5)]
 
 
@@ -201,10 +201,10 @@ def test_an_infeed_and_errors_of_loops(tf2: Any, ipu: Any, strategy: Any) -> Non
 
     @tf.function
     def total(count: Any) -> Any:
-        found = 0
+        added = 0
         for _ in tf.range(count):
-            found += next(iterator)
-        return found
+            added += next(iterator)
+        return added
 
     @tf.function
     def grows(x: Any) -> Any:
@@ -290,7 +290,7 @@ def test_a_generator_draws_on_the_device(tf2: Any, strategy: Any) -> None:
             return normal, uniform, numbers, changes
 
         first, second = (strategy.run(draw, args=[tf2.constant(3)]) for _ in range(2))
-    normal, uniform, numbers, changes = (one.numpy() for one in first)
+    normal, uniform, numbers, changes = (tensor.numpy() for tensor in first)
     assert abs(normal.mean()) < 0.06
     assert abs(normal.std() - 1) < 0.06
     assert abs(uniform.mean() - 0.5) < 0.03
@@ -310,8 +310,8 @@ def test_images_are_flipped_at_random(tf2: Any, strategy: Any) -> None:
         def flipped(x: Any) -> Any:
             return model.layers[0](x, training=True)
 
-        found = strategy.run(flipped, args=[tf2.constant(x)]).numpy()
-    kept = [(one == other).all() for one, other in zip(found, x, strict=True)]
-    turned = [(one[:, ::-1] == other).all() for one, other in zip(found, x, strict=True)]
-    assert all(a != b for a, b in zip(kept, turned, strict=True))
-    assert 0 < sum(kept) < 8
+        images = strategy.run(flipped, args=[tf2.constant(x)]).numpy()
+    unchanged = [(image == other).all() for image, other in zip(images, x, strict=True)]
+    turned = [(image[:, ::-1] == other).all() for image, other in zip(images, x, strict=True)]
+    assert all(a != b for a, b in zip(unchanged, turned, strict=True))
+    assert 0 < sum(unchanged) < 8

@@ -56,10 +56,10 @@ OF_OBJECTS = {
 @pytest.mark.parametrize("path", ATTRIBUTES)
 def test_a_private_name_is_where_it_is_expected(tensorflow: Any, path: str) -> None:
     module, _, names = path.partition(":")
-    found = import_module(module)
+    attribute = import_module(module)
     for name in names.split("."):
-        found = getattr(found, name)
-    assert callable(found)
+        attribute = getattr(attribute, name)
+    assert callable(attribute)
 
 
 def test_objects_of_keras_have_their_private_attributes(tf2: Any) -> None:
@@ -72,7 +72,9 @@ def test_objects_of_keras_have_their_private_attributes(tf2: Any) -> None:
     assert [int(getattr(model, f"_{kind}_counter").numpy()) for kind in ("train", "test", "predict")] == [0, 0, 0]
     (node,) = model.layers[0]._inbound_nodes
     assert node.layer is model.layers[0]
-    assert [one for nodes in model._nodes_by_depth.values() for one in nodes if not one.is_input] == [node]
+    assert [
+        candidate for nodes in model._nodes_by_depth.values() for candidate in nodes if not candidate.is_input
+    ] == [node]
     assert model._is_graph_network
     assert model._nested_outputs is model.outputs[0]
     optimizer.build(model.trainable_variables)
@@ -141,11 +143,11 @@ def test_every_private_name_that_is_used_is_listed_here() -> None:
 
 def test_every_module_of_keras_that_is_used_is_listed_here() -> None:
     used = {
-        (node.module, one.name)
+        (node.module, alias.name)
         for node in sources()
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tf_keras.src")
-        for one in node.names
+        for alias in node.names
     }
     modules = {path.partition(":")[0] for path in ATTRIBUTES}
     assert len(used) > 4
-    assert [one for one in used if ":".join(one) not in ATTRIBUTES and ".".join(one) not in modules] == []
+    assert [entry for entry in used if ":".join(entry) not in ATTRIBUTES and ".".join(entry) not in modules] == []

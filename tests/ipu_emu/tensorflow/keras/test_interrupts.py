@@ -23,11 +23,11 @@ def test_a_call_of_tensorflow_ends_before_the_interrupt(
     caller = import_module(f"ipu_emu.tensorflow.run.{module}")
     before, ended = getattr(caller, ops), []
 
-    def interrupted(*given: Any) -> Any:
+    def interrupted(*arguments: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
-        found = getattr(before, name)(*given)
+        result = getattr(before, name)(*arguments)
         ended.append(name)
-        return found
+        return result
 
     monkeypatch.setattr(caller, ops, SimpleNamespace(**{**vars(before), name: interrupted}))
     x = np.ones((8, 4), np.float32)

@@ -15,21 +15,21 @@ TRAINING = ("training_keras_model", "training_keras_sequential")
 
 @pytest.mark.parametrize("name", LISTINGS)
 def test_inference_predicts_what_the_model_computes(tf2: Any, strategy: Any, name: str, capsys: Any) -> None:
-    made = runpy.run_path(str(EXAMPLES / f"{name}.py"))
+    variables = runpy.run_path(str(EXAMPLES / f"{name}.py"))
     assert "2/2 [====" in capsys.readouterr().out
-    (batch,) = made["dataset"].take(1)
-    with made["strategy"].scope():
-        found = made["model"].predict(made["dataset"], steps=2, verbose=0)
-    assert found.shape == (4, 128, 128, 128)
-    np.testing.assert_allclose(found[:2], made["model"](batch), rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(found[:2], found[2:])
+    (batch,) = variables["dataset"].take(1)
+    with variables["strategy"].scope():
+        predictions = variables["model"].predict(variables["dataset"], steps=2, verbose=0)
+    assert predictions.shape == (4, 128, 128, 128)
+    np.testing.assert_allclose(predictions[:2], variables["model"](batch), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(predictions[:2], predictions[2:])
 
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_training_updates_the_weights_sixteen_times(tf2: Any, strategy: Any, name: str, capsys: Any) -> None:
-    made = runpy.run_path(str(EXAMPLES / f"{name}.py"))
+    variables = runpy.run_path(str(EXAMPLES / f"{name}.py"))
     assert "128/128 [====" in capsys.readouterr().out
-    assert made["model"].optimizer.iterations.numpy() == 16
+    assert variables["model"].optimizer.iterations.numpy() == 16
 
 
 def test_a_listing_runs_in_two_instances(tensorflow: Any, tmp_path: Path) -> None:

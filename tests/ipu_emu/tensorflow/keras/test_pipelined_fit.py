@@ -15,14 +15,14 @@ Make = Callable[[Any, Any], Any]
 def staged(keras: Any, stage: Any) -> Any:
     """Two branches over three stages, a regularised layer in the first, and a layer that is called twice."""
     layers = keras.layers
-    given = keras.Input((6, 6, 3))
+    inputs = keras.Input((6, 6, 3))
     with stage(0):
-        x = layers.Conv2D(4, 3, activation="relu", kernel_regularizer="l2")(given)
+        x = layers.Conv2D(4, 3, activation="relu", kernel_regularizer="l2")(inputs)
     with stage(1):
         twice = layers.Conv2D(4, 3, padding="same", activation="tanh")
         y = layers.Add()([twice(twice(x)), x])
     with stage(2):
-        return keras.Model(given, layers.Dense(5, "softmax")(layers.Flatten()(layers.Concatenate()([x, y]))))
+        return keras.Model(inputs, layers.Dense(5, "softmax")(layers.Flatten()(layers.Concatenate()([x, y]))))
 
 
 def sequential(keras: Any, stage: Any) -> Any:
@@ -63,8 +63,8 @@ def test_schedules_mappings_and_memory_options_have_the_same_bits(
     ]
     for number, options in enumerate(variants):
         configure(2 if number == 2 else 4, allow_recompute=number == 0)
-        for one, other in zip(fit(tf2, strategy, ipu, make, **options), expected, strict=True):
-            np.testing.assert_array_equal(one, other)
+        for result, other in zip(fit(tf2, strategy, ipu, make, **options), expected, strict=True):
+            np.testing.assert_array_equal(result, other)
 
 
 @pytest.mark.parametrize(("method", "rate"), [("sum", 0.01), ("MEAN", 0.06), ("running_mean", 0.06)])
@@ -109,8 +109,8 @@ def test_accumulation_without_stages_has_the_bits_of_a_pipeline(
             model.compile("adam", "sparse_categorical_crossentropy", ["accuracy"], steps_per_execution=12)
             history = model.fit(x[:96], y[:96], 8, shuffle=False, verbose=0).history
         results.append([*history.values(), *model.get_weights()])
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for result, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(result, other)
 
 
 def test_a_subclassed_model_is_pipelined_by_its_calls(tf2: Any, ipu: Any, strategy: Any, configure: Any) -> None:
@@ -134,11 +134,11 @@ def test_a_subclassed_model_is_pipelined_by_its_calls(tf2: Any, ipu: Any, strate
             model = Net()
             model.build((None, 6, 6, 3))
             assignments = model.get_pipeline_stage_assignment()
-            assert [one.layer.name.split("_")[0] for one in assignments] == ["flatten", *["dense"] * 4]
-            assert [one.node_index for one in assignments] == [0, 0, 0, 1, 0]
+            assert [entry.layer.name.split("_")[0] for entry in assignments] == ["flatten", *["dense"] * 4]
+            assert [entry.node_index for entry in assignments] == [0, 0, 0, 1, 0]
             if pipelined:
-                for one, stage in zip(assignments, (0, 0, 1, 1, 1), strict=True):
-                    one.pipeline_stage = stage
+                for entry, stage in zip(assignments, (0, 0, 1, 1, 1), strict=True):
+                    entry.pipeline_stage = stage
                 model.set_pipeline_stage_assignment(assignments)
                 model.set_pipelining_options(4)
             else:
@@ -146,8 +146,8 @@ def test_a_subclassed_model_is_pipelined_by_its_calls(tf2: Any, ipu: Any, strate
             model.compile("sgd", "sparse_categorical_crossentropy", steps_per_execution=4)
             model.fit(x[:32], y[:32], 8, shuffle=False, verbose=0)
             results.append([*model.get_weights(), model.predict(x[:16], 8, verbose=0)])
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for entry, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(entry, other)
 
 
 def test_the_classes_of_early_releases_train_like_plain_keras_on_larger_batches(
@@ -162,11 +162,11 @@ def test_the_classes_of_early_releases_train_like_plain_keras_on_larger_batches(
 
     def functional() -> Any:
         flat, hidden, last = layers()
-        given = keras.Input((6, 6, 3))
+        inputs = keras.Input((6, 6, 3))
         with ipu.keras.PipelineStage(0):
-            h = hidden(flat(given))
+            h = hidden(flat(inputs))
         with ipu.keras.PipelineStage(1):
-            return ipu.keras.PipelineModel(inputs=given, outputs=last(h), gradient_accumulation_count=4)
+            return ipu.keras.PipelineModel(inputs=inputs, outputs=last(h), gradient_accumulation_count=4)
 
     def staged_lists() -> Any:
         flat, hidden, last = layers()
@@ -181,5 +181,5 @@ def test_the_classes_of_early_releases_train_like_plain_keras_on_larger_batches(
             model.compile(keras.optimizers.SGD(0.04 if plain else 0.01), "sparse_categorical_crossentropy")
             model.fit(x[:96], y[:96], 32 if plain else 8, epochs=2, shuffle=False, verbose=0)
             results.append([*model.get_weights(), model.predict(x[:96], 8, verbose=0)])
-    for found in results[1:]:
-        assert_close(found, results[0], 1e-5)
+    for result in results[1:]:
+        assert_close(result, results[0], 1e-5)

@@ -19,21 +19,21 @@ def assert_equal_jobs(layouts: list[int], folder: Path) -> None:
     for instances in layouts:
         (folder / str(instances)).mkdir()
         running[instances] = start(*poprun(instances, 4, PROGRAM, folder / str(instances), ipus=2), folder=folder)
-    found = {}
+    by_count = {}
     for instances, process in running.items():
         output(process)
         files = [np.load(folder / str(instances) / f"{number}.npz") for number in range(instances)]
-        found[instances] = files
+        by_count[instances] = files
         for name in files[0].files:
             if name.endswith(("loss", "accuracy")):
-                joined = np.concatenate([one[name] for one in files], axis=1)
-                expected = np.concatenate([one[name] for one in found[layouts[0]]], axis=1)
+                joined = np.concatenate([arrays[name] for arrays in files], axis=1)
+                expected = np.concatenate([arrays[name] for arrays in by_count[layouts[0]]], axis=1)
                 assert len(np.unique(expected)) > 3
                 np.testing.assert_array_equal(joined, expected)
             else:
                 checked = files[:1] if name.endswith("moving") else files
-                for one in checked:
-                    np.testing.assert_array_equal(one[name], found[layouts[0]][0][name])
+                for arrays in checked:
+                    np.testing.assert_array_equal(arrays[name], by_count[layouts[0]][0][name])
 
 
 def test_fit_has_the_same_bits_in_one_and_in_two_instances(tensorflow: Any, tmp_path: Path) -> None:
@@ -74,14 +74,14 @@ def test_replicas_train_as_one_on_a_larger_batch(tf2: Any, ipu: Any, strategy: A
 def test_the_metrics_of_replicas_are_reduced_as_requested(tf2: Any, strategy: Any, configure: Any) -> None:
     keras, (x, y) = tf2.keras, images(9)
     configure(4)
-    found = {}
+    values = {}
     with strategy.scope():
         model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(5, "softmax")])
         model.compile("sgd", "sparse_categorical_crossentropy", steps_per_execution=2)
         for method in ("NONE", "LIST", "SUM", "MEAN"):
             model.set_replication_options(method)
-            found[method] = model.evaluate(x[:64], y[:64], 8, verbose=0)
-    losses = found["LIST"]
+            values[method] = model.evaluate(x[:64], y[:64], 8, verbose=0)
+    losses = values["LIST"]
     assert len(np.unique(losses)) == 4
-    assert found["NONE"] == losses[-1]
-    np.testing.assert_allclose([found["SUM"], found["MEAN"]], [losses.sum(), losses.mean()], rtol=1e-6)
+    assert values["NONE"] == losses[-1]
+    np.testing.assert_allclose([values["SUM"], values["MEAN"]], [losses.sum(), losses.mean()], rtol=1e-6)

@@ -19,8 +19,8 @@ def structured_data(tf: Any, random: Any) -> Any:
     out = layers.Dense(1, activation="sigmoid")(layers.Dense(8, "relu")(joined))
     model = tf.keras.Model({"age": age, "kind": kind}, out)
     model.compile("adam", "binary_crossentropy", metrics=["accuracy", tf.keras.metrics.AUC()])
-    given = {"age": random.normal(40, 10, (32, 1)).astype(np.float32), "kind": random.integers(0, 3, (32, 1))}
-    dataset = tf.data.Dataset.from_tensor_slices((given, random.integers(0, 2, 32))).batch(16)
+    features = {"age": random.normal(40, 10, (32, 1)).astype(np.float32), "kind": random.integers(0, 3, (32, 1))}
+    dataset = tf.data.Dataset.from_tensor_slices((features, random.integers(0, 2, 32))).batch(16)
     return model.fit(dataset, epochs=2, verbose=0, validation_data=dataset).history
 
 
@@ -54,8 +54,8 @@ def distillation(tf: Any, random: Any) -> Any:
             x, y = data
             taught = large(x, training=False)
             with tf.GradientTape() as tape:
-                made = small(x, training=True)
-                loss = self.hard(y, made) + self.soft(tf.nn.softmax(taught / 3), tf.nn.softmax(made / 3))
+                logits = small(x, training=True)
+                loss = self.hard(y, logits) + self.soft(tf.nn.softmax(taught / 3), tf.nn.softmax(logits / 3))
             variables = small.trainable_variables
             self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
             return {"soft": loss}
@@ -87,5 +87,5 @@ def siamese(tf: Any, random: Any) -> Any:
 
 @pytest.mark.parametrize("program", [structured_data, segmentation, distillation, siamese])
 def test_a_tutorial_has_the_numbers_of_plain_keras(tf2: Any, both: Any, program: Any) -> None:
-    expected, found = both(lambda: program(tf2, np.random.default_rng(0)))
-    assert_close(list(found.values()), list(expected.values()))
+    expected, actual = both(lambda: program(tf2, np.random.default_rng(0)))
+    assert_close(list(actual.values()), list(expected.values()))

@@ -38,7 +38,7 @@ def test_a_program_ends_after_its_timed_runs_and_reports_them(
         with pytest.raises(SystemExit):
             session.run(run)
     (report,) = tmp_path.glob("*.json")
-    found = measurement_in(report.read_bytes())
-    assert (found.mode, found.steps, found.samples) == (mode, STEPS, STEPS * ITERATIONS * BATCH)
-    assert found.bytes == STEPS * ITERATIONS * BATCH * 5 * 4
+    measurement = measurement_in(report.read_bytes())
+    assert (measurement.mode, measurement.steps, measurement.samples) == (mode, STEPS, STEPS * ITERATIONS * BATCH)
+    assert measurement.bytes == STEPS * ITERATIONS * BATCH * 5 * 4
     assert len(counted) == taken

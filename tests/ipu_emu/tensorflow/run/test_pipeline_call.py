@@ -239,9 +239,9 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 @pytest.mark.parametrize(("values", "kind", "text"), REFUSED, ids=lambda value: str(value)[:40])
 def test_invalid_calls_are_refused(values: dict[str, Any], kind: type[Exception], text: str) -> None:
-    asked = {"computational_stages": [FIRST, LAST], "gradient_accumulation_count": 8, **TRAINING, **values}
+    arguments = {"computational_stages": [FIRST, LAST], "gradient_accumulation_count": 8, **TRAINING, **values}
     with pytest.raises(kind) as error:
-        PipelineCall(**asked)
+        PipelineCall(**arguments)
     assert error.value.args[0] == text
 
 

@@ -25,8 +25,8 @@ def endless(tf: Any, ipu: Any) -> tuple[Any, Any]:
         return outfeed.enqueue(tf.reduce_sum(tf.matmul(x, x)))
 
     with ipu.scopes.ipu_scope("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(10_000_000, body, infeed_queue=infeed))
-    return made, infeed
+        operation = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(10_000_000, body, infeed_queue=infeed))
+    return operation, infeed
 
 
 class Interrupter(threading.Thread):
@@ -34,12 +34,12 @@ class Interrupter(threading.Thread):
 
     def __init__(self, running: threading.Event) -> None:
         super().__init__()
-        self.running, self.asked = running, 0.0
+        self.running, self.sent_at = running, 0.0
 
     def run(self) -> None:
         if self.running.wait(100):
             time.sleep(0.5)
-            self.asked = time.perf_counter()
+            self.sent_at = time.perf_counter()
             os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -57,31 +57,33 @@ def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Interrupter:
 
 
 def test_ctrl_c_ends_a_run_at_once(tf: Any, ipu: Any, ctrl_c: Interrupter) -> None:
-    made, infeed = endless(tf, ipu)
+    operation, infeed = endless(tf, ipu)
     with tf.Session() as session:
         session.run(infeed.initializer)
         ctrl_c.start()
         with pytest.raises(KeyboardInterrupt):
-            session.run(made)
-        assert time.perf_counter() - ctrl_c.asked < 1.0
+            session.run(operation)
+        assert time.perf_counter() - ctrl_c.sent_at < 1.0
         ctrl_c.join()
         deadline = time.perf_counter() + 2.0
-        while any(one.name == "session.run" for one in threading.enumerate()) and time.perf_counter() < deadline:
+        while (
+            any(thread.name == "session.run" for thread in threading.enumerate()) and time.perf_counter() < deadline
+        ):
             time.sleep(0.02)
-        assert not any(one.name == "session.run" for one in threading.enumerate())
+        assert not any(thread.name == "session.run" for thread in threading.enumerate())
         session.run(infeed.deleter)
 
 
 def test_ctrl_c_while_a_program_is_compiled_ends_its_run(tf: Any, ipu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from ipu_emu.tensorflow.run.program import Program
 
-    made, infeed = endless(tf, ipu)
-    load, loads, asked = Program._load, threading.Event(), threading.Event()
+    operation, infeed = endless(tf, ipu)
+    load, loads, released = Program._load, threading.Event(), threading.Event()
 
-    def slow(*given: Any) -> Any:
+    def slow(*arguments: Any) -> Any:
         loads.set()
-        asked.wait(10.0)
-        return load(*given)
+        released.wait(10.0)
+        return load(*arguments)
 
     def interrupt() -> None:
         loads.wait(10.0)
@@ -92,15 +94,15 @@ def test_ctrl_c_while_a_program_is_compiled_ends_its_run(tf: Any, ipu: Any, monk
         session.run(infeed.initializer)
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
-            session.run(made)
-        asked.set()
-        (thread,) = [one for one in threading.enumerate() if one.name == "session.run"]
+            session.run(operation)
+        released.set()
+        (thread,) = [worker for worker in threading.enumerate() if worker.name == "session.run"]
         thread.join(20.0)
         assert not thread.is_alive()
 
 
 def infeeds() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "infeed"]
+    return [thread for thread in threading.enumerate() if thread.name == "infeed"]
 
 
 def test_an_infeed_ends_with_the_last_session_of_its_graph(tf: Any, ipu: Any) -> None:
@@ -115,12 +117,12 @@ def test_an_infeed_ends_with_the_last_session_of_its_graph(tf: Any, ipu: Any) ->
 
 
 def test_an_infeed_ends_with_an_interrupted_session(tf: Any, ipu: Any, ctrl_c: Interrupter) -> None:
-    made, infeed = endless(tf, ipu)
+    operation, infeed = endless(tf, ipu)
     with tf.Session() as session:
         session.run(infeed.initializer)
         ctrl_c.start()
         with pytest.raises(KeyboardInterrupt):
-            session.run(made)
+            session.run(operation)
     ctrl_c.join()
     assert not infeeds()
 
@@ -128,10 +130,10 @@ def test_an_infeed_ends_with_an_interrupted_session(tf: Any, ipu: Any, ctrl_c: I
 def test_an_infeed_ends_with_a_deleted_graph(tf: Any, ipu: Any) -> None:
     def run() -> None:
         with tf.Graph().as_default():
-            made, infeed = endless(tf, ipu)
+            operation, infeed = endless(tf, ipu)
             session = tf.Session()
             session.run(infeed.initializer)
-            assert made is not None
+            assert operation is not None
 
     run()
     gc.collect()
@@ -149,20 +151,20 @@ def test_an_error_of_the_data_set_is_raised_as_it_is(tf: Any, tensorflow: Any, i
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     with ipu.scopes.ipu_scope("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(2, outfeed.enqueue, infeed_queue=infeed))
+        operation = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(2, outfeed.enqueue, infeed_queue=infeed))
     with tf.Session() as session:
         session.run(infeed.initializer)
         with pytest.raises(tensorflow.v2.errors.InvalidArgumentError, match="the file of this sample is broken"):
-            session.run(made)
+            session.run(operation)
 
 
 def test_an_infeed_must_be_initialised(tf: Any, tensorflow: Any, ipu: Any) -> None:
-    made, _ = endless(tf, ipu)
+    operation, _ = endless(tf, ipu)
     with (
         tf.Session() as session,
         pytest.raises(tensorflow.v2.errors.FailedPreconditionError, match="its initializer"),
     ):
-        session.run(made)
+        session.run(operation)
 
 
 def test_sessions_of_one_program_have_their_own_variables(tf: Any, ipu: Any) -> None:
@@ -171,27 +173,27 @@ def test_sessions_of_one_program_have_their_own_variables(tf: Any, ipu: Any) -> 
         return v.assign(v * 2.0)
 
     with ipu.scopes.ipu_scope("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(program)
+        operation = ipu.ipu_compiler.compile(program)
     initial = tf.global_variables_initializer()
-    with tf.Session() as one, tf.Session() as other:
-        one.run(initial)
+    with tf.Session() as first, tf.Session() as other:
+        first.run(initial)
         other.run(initial)
-        assert [one.run(made)[0] for _ in range(3)] == [2, 4, 8]
-        assert other.run(made) == [2]
+        assert [first.run(operation)[0] for _ in range(3)] == [2, 4, 8]
+        assert other.run(operation) == [2]
 
 
 def test_a_variable_without_initial_value_is_tensorflows_error(tf: Any, tensorflow: Any, ipu: Any) -> None:
     with ipu.scopes.ipu_scope("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(lambda: tf.get_variable("v", initializer=np.float32(1)) * 2.0)
+        operation = ipu.ipu_compiler.compile(lambda: tf.get_variable("v", initializer=np.float32(1)) * 2.0)
     with tf.Session() as session, pytest.raises(tensorflow.v2.errors.FailedPreconditionError, match="v"):
-        session.run(made)
+        session.run(operation)
 
 
 def test_a_device_that_does_not_exist_is_named(tf: Any, tensorflow: Any, ipu: Any) -> None:
     with ipu.scopes.ipu_scope("/device:IPU:3"):
-        made = ipu.ipu_compiler.compile(lambda: tf.constant(1.0) * tf.random.uniform([2]))
+        operation = ipu.ipu_compiler.compile(lambda: tf.constant(1.0) * tf.random.uniform([2]))
     with tf.Session() as session, pytest.raises(tensorflow.v2.errors.FailedPreconditionError, match="IPU:3, and 1"):
-        session.run(made)
+        session.run(operation)
 
 
 def test_a_graph_without_programs_runs_as_before(tf: Any) -> None:
@@ -210,11 +212,11 @@ def test_a_program_on_synthetic_data_enqueues_zeros(monkeypatch: pytest.MonkeyPa
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(np.ones(4000, np.float32)).repeat())
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     with ipu.scopes.ipu_scope("/device:IPU:0"):
-        made = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(3, outfeed.enqueue, infeed_queue=infeed))
+        operation = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(3, outfeed.enqueue, infeed_queue=infeed))
     dequeued, stop = outfeed.dequeue(), infeed.deleter
     with tf.Session() as session:
         session.run(infeed.initializer)
-        session.run(made)
+        session.run(operation)
         np.testing.assert_array_equal(session.run(dequeued), np.zeros((3, 4000)))
         session.run(stop)
 

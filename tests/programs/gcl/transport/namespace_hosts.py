@@ -33,7 +33,7 @@ def count(communicator, collective):
 
 
 popdist_py.init()
-total, found = size * local, {}
+total, by_group = size * local, {}
 groups = {
     "all": gcl.Group.all(total),
     "inside": gcl.Group.consecutive(total, per_host * local),
@@ -45,6 +45,6 @@ for name, group in groups.items():
         assert communicator.transport == ("hosts" if per_host > 1 else "mpi")
         check_dtypes(communicator, (7, 1000, 100_003) if name == "all" else (7, 1000))
         collectives = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"]
-        found[name] = {collective: count(communicator, collective) for collective in collectives}
+        by_group[name] = {collective: count(communicator, collective) for collective in collectives}
 with open(f"{sys.argv[3]}.{rank}", "w") as file:
-    json.dump(found, file)
+    json.dump(by_group, file)

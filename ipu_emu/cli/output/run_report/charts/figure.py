@@ -101,8 +101,8 @@ def plain(text: str) -> str:
 def distinct(labels: Sequence[str]) -> list[str]:
     """The labels as plain texts, made unique by numbers."""
     counts: dict[str, int] = {}
-    found = []
+    texts = []
     for label in labels:
         counts[label] = counts.get(label, 0) + 1
-        found.append(plain(label if counts[label] == 1 else f"{label} ({counts[label]})"))
-    return found
+        texts.append(plain(label if counts[label] == 1 else f"{label} ({counts[label]})"))
+    return texts

@@ -28,14 +28,14 @@ _BUBBLE = "bubble"
 
 def program_charts(data: Mapping[str, Any]) -> dict[str, Figure | None]:
     """The charts by name; None without data."""
-    made: dict[str, Figure | None] = {"busy": None if data["stages"] is None else _busy(data["stages"])}
+    charts: dict[str, Figure | None] = {"busy": None if data["stages"] is None else _busy(data["stages"])}
     for number, program in enumerate(data["programs"]):
-        made[f"memory-{number}"] = _uses(program)
-        for one in program["memory"]:
-            made[f"liveness-{number}-{one['ipu']}"] = _liveness(one["live_bytes"])
+        charts[f"memory-{number}"] = _uses(program)
+        for ipu in program["memory"]:
+            charts[f"liveness-{number}-{ipu['ipu']}"] = _liveness(ipu["live_bytes"])
         if program["pipeline"]:
-            made[f"schedule-{number}"] = _schedule(program["pipeline"])
-    return made
+            charts[f"schedule-{number}"] = _schedule(program["pipeline"])
+    return charts
 
 
 def _uses(program: Mapping[str, Any]) -> Figure | None:
@@ -44,21 +44,21 @@ def _uses(program: Mapping[str, Any]) -> Figure | None:
     if not ipus:
         return None
     parts = {
-        use: (PALETTE[place % len(PALETTE)], [one["bytes_by_use"][use] for one in ipus])
-        for place, use in enumerate(ipus[0]["bytes_by_use"])
-        if any(one["bytes_by_use"][use] for one in ipus)
+        use: (PALETTE[index % len(PALETTE)], [ipu["bytes_by_use"][use] for ipu in ipus])
+        for index, use in enumerate(ipus[0]["bytes_by_use"])
+        if any(ipu["bytes_by_use"][use] for ipu in ipus)
     }
-    most = max(limit, *(one["bytes"] for one in ipus))
-    made = stacked_bars([f"IPU {one['ipu']}" for one in ipus], parts, bytes_axis("memory of an IPU", most))
-    for trace in made["data"]:
+    most = max(limit, *(ipu["bytes"] for ipu in ipus))
+    bars = stacked_bars([f"IPU {ipu['ipu']}" for ipu in ipus], parts, bytes_axis("memory of an IPU", most))
+    for trace in bars["data"]:
         trace["text"] = [memory(size) for size in trace["x"]]
         trace |= {"textposition": "none", "hovertemplate": "%{y}: %{text}<extra>%{fullData.name}</extra>"}
     line = {"type": "line", "x0": limit, "x1": limit, "y0": 0, "y1": 1, "yref": "paper"}
-    made["layout"]["shapes"] = [line | {"line": {"color": "#e12d39", "dash": "dash", "width": 2}}]
+    bars["layout"]["shapes"] = [line | {"line": {"color": "#e12d39", "dash": "dash", "width": 2}}]
     note = {"x": limit, "y": 0, "yref": "paper", "yanchor": "bottom", "xanchor": "right", "showarrow": False}
-    made["layout"]["annotations"] = [note | {"text": f"{memory(limit)} in an IPU"}]
-    made["layout"]["xaxis"]["range"] = [0, most * 1.02]
-    return made
+    bars["layout"]["annotations"] = [note | {"text": f"{memory(limit)} in an IPU"}]
+    bars["layout"]["xaxis"]["range"] = [0, most * 1.02]
+    return bars
 
 
 def _liveness(live: Sequence[int]) -> Figure | None:
@@ -96,7 +96,7 @@ def _schedule(pipeline: Mapping[str, Any]) -> Figure:
             "y": [f"IPU {ipu}" for ipu, *_ in spans],
             "base": [start for _, start, *_ in spans],
             "x": [length for _, _, length, *_ in spans],
-            "text": [found[1] if (found := search(r"micro-batch (\d+)", name)) else "" for *_, name, _ in spans],
+            "text": [match[1] if (match := search(r"micro-batch (\d+)", name)) else "" for *_, name, _ in spans],
             "hovertext": [f"{plain(name)}: {TimeUnit.of(length).text(length)}" for _, _, length, name, _ in spans],
             "hovertemplate": "%{hovertext}<extra></extra>",
             "textposition": "inside",

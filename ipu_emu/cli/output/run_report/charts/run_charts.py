@@ -33,16 +33,16 @@ def run_charts(data: Mapping[str, Any]) -> dict[str, Figure | None]:
 def _times(instances: Sequence[Mapping[str, Any]], key: str) -> Figure | None:
     """Wall time of each instance by category, those with the most time first."""
     totals: dict[str, float] = {}
-    for one in instances:
-        for name, seconds in one[key].items():
+    for row in instances:
+        for name, seconds in row[key].items():
             totals[name] = totals.get(name, 0.0) + seconds
     names = sorted((name for name, seconds in totals.items() if seconds), key=lambda name: -totals[name])
     if not names:
         return None
     parts = {
-        name: (CATEGORIES.get(name, OTHER_TASK), [one[key].get(name, 0.0) for one in instances]) for name in names
+        name: (CATEGORIES.get(name, OTHER_TASK), [row[key].get(name, 0.0) for row in instances]) for name in names
     }
-    return stacked_bars([one["label"] for one in instances], parts, seconds_axis("wall time"))
+    return stacked_bars([row["label"] for row in instances], parts, seconds_axis("wall time"))
 
 
 def _stragglers(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
@@ -50,9 +50,9 @@ def _stragglers(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
     if not rows:
         return None
     parts = {name: (colour, [row[key] for row in rows]) for name, (colour, key) in _STRAGGLERS.items()}
-    made = stacked_bars([row["label"] for row in rows], parts, seconds_axis("time while steps run"), barmode="group")
-    made["layout"]["height"] += 20 * len(rows)
-    return made
+    bars = stacked_bars([row["label"] for row in rows], parts, seconds_axis("time while steps run"), barmode="group")
+    bars["layout"]["height"] += 20 * len(rows)
+    return bars
 
 
 def _bandwidth(rows: Sequence[Mapping[str, Any]]) -> Figure | None:

@@ -48,9 +48,9 @@ def test_shapes_of_outfeeds(replicas: int, mode: Any) -> None:
         expected, counts = expected[:, 0], counts[:, 0]
     if queue.mode is OutfeedMode.LAST:
         expected, counts = expected[-1], counts[-1]
-    found = queue.dequeue()
-    np.testing.assert_array_equal(found["x"], expected)
-    np.testing.assert_array_equal(found["n"], counts)
+    element = queue.dequeue()
+    np.testing.assert_array_equal(element["x"], expected)
+    np.testing.assert_array_equal(element["n"], counts)
     if queue.mode is OutfeedMode.ALL:
         assert queue.dequeue()["x"].shape == (0, *expected.shape[1:])
     else:

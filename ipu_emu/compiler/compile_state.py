@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
 
 from ipu_emu.compiler.fusion.merge_collectives import Merged
 from ipu_emu.compiler.gradients.gradient import Gradient
@@ -14,7 +17,7 @@ from ipu_emu.graph import Graph
 from ipu_emu.program.anchors import Anchor
 from ipu_emu.program.executable import Executable
 
-__all__ = ["CompileState", "training_options"]
+__all__ = ["CompileState"]
 
 
 @dataclass(frozen=True)
@@ -30,18 +33,44 @@ class CompileState:
     options: CompileOptions
     anchors: tuple[Anchor, ...] = ()
     gradients: tuple[Gradient, ...] = ()
-    update_inputs: Mapping[str, str] = field(default_factory=dict)
+    update_inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pipelining: Pipelining | None = None
     merged: Merged = ()
     program: LoweredStep | None = None
     result: Executable | None = None
     done: tuple[str, ...] = ()
 
+    def field(self, path: str) -> Any:
+        """Return a field of the state, or of its options, by its name or dotted path; "state" is the state."""
+        owner = self if hasattr(self, path.partition(".")[0]) else self.options
+        return self if path == "state" else attrgetter(path)(owner)
+
     @property
     def executable(self) -> Executable:
         """The executable, which exists after the last pass."""
         assert self.result is not None, f"the last pass that has run is {self.done[-1:]}"
         return self.result
+
+    @property
+    def training(self) -> TrainingOptions:
+        """The options of training, in passes that run only with them."""
+        assert self.options.training is not None
+        return self.options.training
+
+    @property
+    def anchored(self) -> list[str]:
+        """The ids of the anchored tensors."""
+        return [anchor.tensor for anchor in self.anchors]
+
+    @property
+    def wanted(self) -> list[str]:
+        """The ids of the tensors that must be in the step: anchors and gradients."""
+        return self.anchored + [id for gradient in self.gradients for id in (gradient.part, gradient.total)]
+
+    @property
+    def remote_totals(self) -> set[str]:
+        """The ids of the sums of gradients that are loaded from Streaming Memory to be reduced."""
+        return {gradient.total for gradient in self.gradients if gradient.remote}
 
     @property
     def totals(self) -> dict[str, str]:
@@ -61,12 +90,6 @@ class CompileState:
 
     def __str__(self) -> str:
         return str(self.result or self.program or _listing(self.graph, self.merged))
-
-
-def training_options(state: CompileState) -> TrainingOptions:
-    """The options of training, in passes that run only with them."""
-    assert state.options.training is not None
-    return state.options.training
 
 
 def _listing(graph: Graph, merged: Merged) -> str:

@@ -7,37 +7,40 @@ from dataclasses import replace
 
 import numpy as np
 
-from ipu_emu.compiler.fusion.softmax_nll import fuse_softmax_nll
+from ipu_emu.compiler.compile_state import CompileState
 from ipu_emu.compiler.gradients.autodiff import differentiate
-from ipu_emu.compiler.gradients.gradient import Gradient
-from ipu_emu.compiler.gradients.tied_tables import with_sums_of_their_own
+from ipu_emu.compiler.gradients.gradient import Gradient, with_sums_of_their_own
+from ipu_emu.compiler.gradients.trained_weights import ExportedModule, check_trained, doubts
 from ipu_emu.compiler.memory.offloading import offload_accumulators, offload_variables
 from ipu_emu.compiler.optimisers.automatic_loss_scaling import STATISTICS, check_loss_scaling
-from ipu_emu.compiler.optimisers.gradient_clipping import clip_norms
-from ipu_emu.compiler.optimisers.optimiser_sharding import shard_variables
-from ipu_emu.compiler.optimisers.traced_sharding import shard_traced_states
-from ipu_emu.compiler.passes.compile_state import CompileState, training_options
-from ipu_emu.compiler.placement.tensor_places import place_updates, tensor_places
+from ipu_emu.compiler.optimisers.update_sharding import shard_variables
+from ipu_emu.compiler.placement.tensor_places import tensor_places
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.graph import Role, Tensor
 from ipu_emu.graph.dtype import FLOAT
 
 __all__ = [
-    "change_loss_scale_pass",
-    "clip_gradients_pass",
-    "differentiate_pass",
-    "fuse_softmax_nll_pass",
-    "gradients_pass",
-    "offload_variables_pass",
-    "place_updates_pass",
-    "shard_variables_pass",
-    "unscale_gradients_pass",
-    "update_weights_pass",
-]
+    "append_gradients", "append_updates", "change_loss_scale", "check_weights", "list_gradients", "offload_updates",
+    "shard_updates", "unscale_gradients",
+]  # fmt: skip
 
 
-def differentiate_pass(state: CompileState) -> CompileState:
-    graph, training = state.graph, training_options(state)
+def check_weights(state: CompileState) -> CompileState:
+    """Train the weights that the module of an exported model trained, if the options name none."""
+    trained = state.training.trained
+    check_trained(state.graph, trained or ())
+    doubt = doubts(state.graph, trained)
+    if doubt:
+        warnings.warn(doubt, stacklevel=2)
+    module = ExportedModule.of(state.graph)
+    if module is None or trained is not None:
+        return state
+    training = replace(state.training, trained=module.trained(state.graph))
+    return replace(state, options=replace(state.options, training=training))
+
+
+def append_gradients(state: CompileState) -> CompileState:
+    graph, training = state.graph, state.training
     scaling, dtype = training.rule.loss_scaling, graph.tensor(training.loss).dtype
     role = Role.CONSTANT if scaling.constant else Role.SCALAR
     held = FLOAT if training.loss_scaler or training.float_loss_scale else dtype
@@ -52,25 +55,20 @@ def differentiate_pass(state: CompileState) -> CompileState:
     return state
 
 
-def fuse_softmax_nll_pass(state: CompileState) -> CompileState:
-    fuse_softmax_nll(state.graph)
-    return state
-
-
-def gradients_pass(state: CompileState) -> CompileState:
-    trained = training_options(state).trained
+def list_gradients(state: CompileState) -> CompileState:
+    trained = state.training.trained
     weights = [w for w in state.graph.with_role(Role.WEIGHT) if GRADIENT + w.id in state.graph.tensors]
     weights = [w for w in weights if trained is None or w.id in trained]
     gradients = [_gradient(state, weight) for weight in weights]
     inputs = {gradient.weight: gradient.total for gradient in gradients}
     if state.options.sums_tied_tables_apart:
-        gradients = with_sums_of_their_own(state.graph, gradients, {anchor.tensor for anchor in state.anchors})
+        gradients = with_sums_of_their_own(state.graph, gradients, set(state.anchored))
     return replace(state, gradients=tuple(gradients), update_inputs=inputs)
 
 
 def _gradient(state: CompileState, weight: Tensor) -> Gradient:
     """The total of a gradient: without accumulation the gradient of the micro-batch, else a new tensor."""
-    graph, rule, part = state.graph, training_options(state).rule, GRADIENT + weight.id
+    graph, rule, part = state.graph, state.training.rule, GRADIENT + weight.id
     if state.options.step.accumulation == 1:
         graph.tensors[part] = replace(graph.tensors[part], group=weight.group)
         return Gradient(weight.id, part, part)
@@ -81,9 +79,9 @@ def _gradient(state: CompileState, weight: Tensor) -> Gradient:
     return Gradient(weight.id, part, total)
 
 
-def unscale_gradients_pass(state: CompileState) -> CompileState:
+def unscale_gradients(state: CompileState) -> CompileState:
     """Remove the loss scale from gradients; the counts of small and large elements are reduced like a gradient."""
-    scaler, graph = training_options(state).loss_scaler, state.graph
+    scaler, graph = state.training.loss_scaler, state.graph
     assert scaler is not None
     counts: tuple[Gradient, ...] = ()
     if state.gradients:
@@ -97,21 +95,15 @@ def unscale_gradients_pass(state: CompileState) -> CompileState:
     return replace(state, gradients=(*state.gradients, *counts), update_inputs=unscaled)
 
 
-def clip_gradients_pass(state: CompileState) -> CompileState:
-    o, rule = state.options, training_options(state).rule
-    clipped = clip_norms(state.graph, rule, state.update_inputs, divisor=o.remaining_divisor, replicas=o.replicas)
-    return replace(state, update_inputs=clipped)
-
-
-def update_weights_pass(state: CompileState) -> CompileState:
+def append_updates(state: CompileState) -> CompileState:
     graph, divisor = state.graph, state.options.remaining_divisor
     for weight, gradient in state.update_inputs.items():
-        training_options(state).rule.append(graph, graph.tensor(weight), gradient, divisor=divisor)
+        state.training.rule.append(graph, graph.tensor(weight), gradient, divisor=divisor)
     return state
 
 
-def change_loss_scale_pass(state: CompileState) -> CompileState:
-    graph, training = state.graph, training_options(state)
+def change_loss_scale(state: CompileState) -> CompileState:
+    graph, training = state.graph, state.training
     assert training.loss_scaler is not None
     training.loss_scaler.invert(graph)
     for count in (gradient for gradient in state.gradients if not gradient.weight):
@@ -119,8 +111,8 @@ def change_loss_scale_pass(state: CompileState) -> CompileState:
     return state
 
 
-def shard_variables_pass(state: CompileState) -> CompileState:
-    o, anchored = state.options, {anchor.tensor for anchor in state.anchors}
+def shard_updates(state: CompileState) -> CompileState:
+    o, anchored = state.options, set(state.anchored)
     locations, without_effect = o.locations, list[str]()
 
     def divide(variable: Tensor) -> tuple[int, int] | None:
@@ -131,8 +123,7 @@ def shard_variables_pass(state: CompileState) -> CompileState:
             return None
         return locations.sharding_group(variable, o.replicas)
 
-    shard = shard_variables if any(one.weight for one in state.gradients) else shard_traced_states
-    gradients = shard(state.graph, state.gradients, divide, o.replicas, o.reduction)
+    gradients = shard_variables(state.graph, state.gradients, divide, o.replicas, o.reduction)
     if without_effect:
         warnings.warn("Replicated tensor sharding has no effect: there is one replica", stacklevel=2)
     if locations.accumulators.location.sharded and o.replicas > 1:
@@ -144,12 +135,7 @@ def shard_variables_pass(state: CompileState) -> CompileState:
     return replace(state, gradients=tuple(gradients))
 
 
-def place_updates_pass(state: CompileState) -> CompileState:
-    place_updates(state.graph, state.totals)
-    return state
-
-
-def offload_variables_pass(state: CompileState) -> CompileState:
+def offload_updates(state: CompileState) -> CompileState:
     o = state.options
     gradients = offload_accumulators(state.graph, state.gradients, o.locations.is_off_chip, o.replicas)
     offload_variables(state.graph, o.locations.is_off_chip)

@@ -1,10 +1,4 @@
-"""Restored anchors: anchors of the stash of an activation, and of its value when a backward stage restores it.
-
-anchored: Restored___y        y -> stage 2's gradients    ->    Restored___y = Identity(y), in that backward stage
-anchored: Stashed___y         y, made in stage 0          ->    Stashed___y = the stash once it has y, in stage 0
-
-A stash has a place for each micro-batch between the two stages, and for the current one; they are used in turn.
-"""
+"""Anchors: every anchor must be a tensor of the step; those of stashed activations are copied."""
 
 from __future__ import annotations
 
@@ -14,14 +8,40 @@ import numpy as np
 
 from ipu_emu.compiler.rewriting.op_writer import OpWriter
 from ipu_emu.compiler.rewriting.reserved_prefixes import RESTORED, STASHED
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import FLOAT
+from ipu_emu.program.anchors import Anchor
 
-__all__ = ["restore_anchored"]
+__all__ = ["check_anchors", "restore_anchored"]
+
+
+def check_anchors(graph: Graph, anchors: Sequence[Anchor]) -> None:
+    """Raise EmulatorError for an anchor that is not a tensor of ``graph``, the step before pruning."""
+    for anchor in anchors:
+        if anchor.tensor not in graph.tensors:
+            raise EmulatorError(f"Anchor tensor `{anchor.tensor}' not in Ir Tensors. {_hint(graph, anchor.tensor)}")
+
+
+def _hint(graph: Graph, id: str) -> str:
+    """The hint for an unknown anchor: that its base is a tensor, or the list of tensors."""
+    base = id.partition("___")[2]
+    if base in graph.tensors:
+        return (
+            f"\nInterestingly, `{base}' IS in tensors. \nNote that not all tensors have gradients: there must be a "
+            "chain of ops with gradients from the tensor to the loss"
+        )
+    return "The tensors are:\n" + "\n".join(graph.tensors)
 
 
 def restore_anchored(graph: Graph, anchored: Iterable[str]) -> None:
-    """Append the ops that make the anchors of stashed activations; the last forward stage stashes none."""
+    """Append the ops that make the anchors of stashed activations; the last forward stage stashes none.
+
+    anchored: Restored___y        y -> stage 2's gradients    ->    Restored___y = Identity(y), in that backward stage
+    anchored: Stashed___y         y, made in stage 0          ->    Stashed___y = the stash once it has y, in stage 0
+
+    A stash has a place for each micro-batch between the two stages, and for the current one; they are used in turn.
+    """
     last = max((op.place.stage for op in graph.ops if op.phase is StepPhase.FORWARD), default=0)
     for id in anchored:
         base = id.removeprefix(RESTORED).removeprefix(STASHED)

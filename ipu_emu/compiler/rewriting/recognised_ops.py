@@ -1,4 +1,4 @@
-"""GELU forms: GELU as exporters write it, with elementary ops, becomes one op with its own gradient.
+"""Recognised ops: groups of ops as exporters write them become one op with its own gradient, such as GELU.
 
     x / sqrt(2) -> Erf -> + 1 -> times x -> times 0.5                       ->  GeluErf(x)
     x^3 times 0.044715, + x, times sqrt(2 / pi) -> Tanh -> + 1 -> ...       ->  Gelu(x)
@@ -17,8 +17,10 @@ from math import isclose, pi, sqrt
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops import node_of
 
-__all__ = ["with_gelu"]
+__all__ = ["fuse_softmax_nll", "with_gelu", "with_transposed_products"]
+
 
 #: (power of x, power of t) -> coefficient.
 _Polynomial = Mapping[tuple[int, int], float]
@@ -165,3 +167,63 @@ class _Search:
             ops = [op for one in found for op in self.users.get(one, []) if len(op.outputs) == 1]
             yield from ops
             found = list(dict.fromkeys(op.outputs[0] for op in ops))
+
+
+def fuse_softmax_nll(graph: Graph) -> None:
+    """Replace the gradients of a softmax followed by a negative log likelihood by their closed form.
+
+    SoftmaxGrad(NllGrad(g, p, labels), p)  ->  SoftmaxNllGrad(g, p, labels)  =  (p - onehot(labels)) g
+    """
+    producers = graph.producers()
+    graph.ops = [_fused(graph, op, producers) for op in graph.ops]
+
+
+def _fused(graph: Graph, op: Op, producers: dict[str, Op]) -> Op:
+    inner = producers.get(op.inputs[0]) if op.type == "SoftmaxGrad" else None
+    if inner is None or inner.type != "NllGrad" or inner.inputs[1] != op.inputs[1]:
+        return op
+    probabilities = node_of(graph, op).input(1)
+    last_axis = op.attributes["axis"] in (-1, probabilities.rank - 1)
+    if not last_axis or inner.attributes.get("inputIsLogProbability"):
+        return op
+    return replace(op, type="SoftmaxNllGrad", inputs=inner.inputs, attributes=inner.attributes)
+
+
+#: Annotates a product that the front end reports in parts, as the model had it.
+_SERIALISED = "__serialize_matmul"
+
+
+def with_transposed_products(model: Graph) -> Graph:
+    """Return ``model`` with products of transposed matrices as one op; unused transpositions are removed.
+
+        MatMul(x, Transpose(w))  ->  MatMulT(x, w, transB=1)
+
+    Exporters write the weights of a linear layer like this. A transposition, and that of its gradient, would move the
+    whole matrix in every step.
+    """
+    turned = {op.outputs[0]: op for op in model.ops if _exchanges_matrix_axes(model, op)}
+    if not turned:
+        return model
+    graph = model.copy()
+    graph.ops = [_without_transposition(op, turned) for op in model.ops]
+    return graph
+
+
+def _exchanges_matrix_axes(model: Graph, op: Op) -> bool:
+    if op.type != "Transpose" or op.domain or model.tensor(op.outputs[0]).role is Role.CONSTANT:
+        return False
+    rank = model.tensor(op.inputs[0]).rank
+    order = list(op.attributes.get("perm", [])) or list(reversed(range(rank)))
+    return rank > 1 and order == [*range(rank - 2), rank - 1, rank - 2]
+
+
+def _without_transposition(op: Op, turned: dict[str, Op]) -> Op:
+    if op.type != "MatMul" or op.domain or _SERIALISED in op.attributes or not turned.keys() & set(op.inputs):
+        return op
+    attributes, inputs = dict(op.attributes), list(op.inputs)
+    for index, name in enumerate(("transA", "transB")):
+        transposition = turned.get(inputs[index])
+        if transposition is not None and transposition.guard in ("", op.guard):
+            inputs[index] = transposition.inputs[0]
+            attributes[name] = 1
+    return replace(op, type="MatMulT", inputs=tuple(inputs), attributes=attributes)
