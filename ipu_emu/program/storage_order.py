@@ -43,7 +43,7 @@ def _stored_alike(graph: Graph, op: Op) -> list[str]:
     """The operands of ``op`` that share one order, if any of them is stored with the batch innermost."""
     entry = TABLE[op]
     shape = graph.tensors[op.outputs[0]].shape
-    if entry.elementwise:
+    if entry.elementwise or entry.formula is not None:  # conversions are fused with their neighbours
         operands = [id for id in (*op.inputs, *op.outputs) if id]
         return [id for id in operands if graph.tensors[id].shape == shape and len(shape) > 1]
     if entry.view_of is not None:

@@ -24,6 +24,7 @@ FOLDERS = (
 REVIEWED = {
     "a product of integers, which is exact": """
         ipu_emu/ops/codegen/gemm.py: np.matmul
+        ipu_emu/ops/elementwise/powers.py: np.power
         ipu_emu/ops/products/quantization.py: @, 3 times""",
     "arithmetic of integers, most of them sizes": """
         ipu_emu/compiler/lowering/lowered_step.py: self.sum

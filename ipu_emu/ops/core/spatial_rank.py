@@ -96,16 +96,28 @@ def pooling_as_2d(graph: Graph, op: Op) -> list[Op] | None:
         return rewrite.ops
     if len(windows.input) != 3:
         raise input_node(graph, op).fail(f"{len(windows.input)} spatial axes are not supported; use 1 to 3")
-    reduce, fill = ("ReduceMax", -np.inf) if op.type == "MaxPool" else ("ReduceSum", 0.0)
-    gathered = _gathered(rewrite, op.inputs[0], windows, fill)
-    x = rewrite.op(reduce, gathered, axes=[2], keepdims=0)
-    if op.type != "MaxPool":
-        kind = graph.tensor(op.inputs[0]).dtype.numpy
-        counts = windows.counts(0, padding=bool(op.attributes.get("count_include_pad", 0)))
-        x = rewrite.op("Div", x, rewrite.constant(np.maximum(np.array(counts, kind), 1).reshape(-1, 1, 1)))
+    attributes = {**_plain(op, windows, slice(1, 3)), "kernel_shape": list(windows.kernel[1:])}
+    if op.type == "MaxPool":
+        return _maxima_of_slices(rewrite, op, windows, attributes)
+    gathered = _gathered(rewrite, op.inputs[0], windows, 0.0)
+    x = rewrite.op("ReduceSum", gathered, axes=[2], keepdims=0)
+    kind = graph.tensor(op.inputs[0]).dtype.numpy
+    counts = windows.counts(0, padding=bool(op.attributes.get("count_include_pad", 0)))
+    x = rewrite.op("Div", x, rewrite.constant(np.maximum(np.array(counts, kind), 1).reshape(-1, 1, 1)))
     depth = windows.output[0]
     x = rewrite.op("ReshapeTo", x, shape=[n, c * depth, *windows.input[1:]])
-    attributes = {**_plain(op, windows, slice(1, 3)), "kernel_shape": list(windows.kernel[1:])}
     y = rewrite.op(op.type, x, **attributes)
+    rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, c, *windows.output])
+    return rewrite.ops
+
+
+def _maxima_of_slices(rewrite: Rewrite, op: Op, windows: Windows, attributes: dict[str, Any]) -> list[Op]:
+    """The maxima of each slice, then the first of the largest of them, which alone gets the gradient."""
+    n, c, depth, *image = rewrite.shape(op.inputs[0])
+    slices = rewrite.op("MaxPool", rewrite.op("ReshapeTo", op.inputs[0], shape=[n, c * depth, *image]), **attributes)
+    maxima = rewrite.op("ReshapeTo", slices, shape=[n, c, depth, *windows.output[1:]])
+    gathered = _gathered(rewrite, maxima, windows, -np.inf)
+    first = rewrite.op("ArgMax", gathered, axis=2, keepdims=1)
+    y = rewrite.op("GatherElements", gathered, first, axis=2)
     rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, c, *windows.output])
     return rewrite.ops

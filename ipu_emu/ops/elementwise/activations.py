@@ -46,7 +46,7 @@ def _elu_slope(x: Term, alpha: float) -> Term:
 
 
 def _celu(x: Term, alpha: float) -> Term:
-    return x.of("relu") + (x.of("negative_part") / alpha).of("expm1_falling") * alpha
+    return x.of("relu") + (x.of("negative_part") / alpha).of("expm1_falling" if alpha > 0 else "expm1") * alpha
 
 
 def _hard_sigmoid_gradient(g: Term, x: Term, alpha: float, beta: float) -> Term:
@@ -95,7 +95,7 @@ _SWISH = Activation(
 ACTIVATIONS = {
     ("", "LeakyRelu"): Activation(
         Formula(lambda x, a: (-x).if_positive(x * a, x), alpha=0.01),
-        Formula(lambda g, x, a: g * (-x).if_positive(a, 1.0), alpha=0.01),
+        Formula(lambda g, x, a: g * x.if_positive(1.0, a), alpha=0.01),
         2,
     ),
     ("", "ThresholdedRelu"): Activation(
@@ -247,10 +247,10 @@ def _byte_per_element(node: Node) -> list[int]:
 
 def _prelu_grad(d: Adjoint) -> Sequence[Value | None]:
     x, slope, zero = d.x, d.input(1).shaped(_slope_shape(d.node)), d.x.like(0.0)
-    below = x.op("Less", zero)
+    above = x.op("Greater", zero)
     return [
-        below.op("Where", d.g * slope, d.g),
-        below.op("Where", d.g * x, zero).summed_to(slope.tensor.shape).shaped(d.input(1).tensor.shape),
+        above.op("Where", d.g, d.g * slope),
+        above.op("Where", zero, d.g * x).summed_to(slope.tensor.shape).shaped(d.input(1).tensor.shape),
     ]
 
 

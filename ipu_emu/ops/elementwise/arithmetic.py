@@ -119,6 +119,7 @@ def _remainder_grad(d: Adjoint) -> list[Value | None]:
 def _atan2_grad(d: Adjoint) -> list[Value | None]:
     y, x = d.x, d.input(1)
     size = y * y + x * x
+    size = size.op("Equal", size.like(0)).op("Where", size.like(1), size)  # at the origin the gradient is 0
     return [(d.g * x / size).summed_to(y.tensor.shape), (-(d.g * y / size)).summed_to(x.tensor.shape)]
 
 
@@ -149,9 +150,13 @@ def _shares(d: Adjoint, factor: float) -> list[Value | None]:
 
 
 def _extreme_grad(d: Adjoint) -> list[Value | None]:
-    """Every operand that equals the result gets the whole gradient."""
-    zero = d.g.like(0.0)
-    return [x.op("Equal", d.y).op("Where", d.g, zero).summed_to(x.tensor.shape) for x in d.inputs]
+    """Every operand that equals the result gets the whole gradient, or an equal share of it."""
+    zero, equals = d.g.like(0.0), [x.op("Equal", d.y) for x in d.inputs]
+    g = d.g
+    if d.attribute("shared", 0):
+        first, *others = (equal.cast(g.tensor.dtype) for equal in equals)
+        g = g / sum(others, first)
+    return [equal.op("Where", g, zero).summed_to(x.tensor.shape) for equal, x in zip(equals, d.inputs, strict=True)]
 
 
 def _many(type: str, kernel: Any, grad: Any) -> OpDef:

@@ -68,13 +68,15 @@ def _between(x: Term, low: float, high: float) -> Term:
     return x.of("max", low).of("min", high)
 
 
-def _between_gradient(g: Term, x: Term, low: float, high: float) -> Term:
-    """g where x was not clipped, else 0."""
+def _between_gradient(g: Term, x: Term, low: float, high: float, open: float) -> Term:
+    """g where x was not clipped, and in an ``open`` interval is not at a bound, else 0."""
+    if open:
+        return g.where_positive(x - low).where_positive(-x + high)
     return g.of("where_equal", x, _between(x, low, high))
 
 
 _BETWEEN = Formula(_between, low=-inf, high=inf)
-_BETWEEN_GRADIENT = Formula(_between_gradient, low=-inf, high=inf)
+_BETWEEN_GRADIENT = Formula(_between_gradient, low=-inf, high=inf, open=0.0)
 
 
 def _entry(type: str, inputs: int, formula: Formula, grad: Callable[[Adjoint], Value] | None) -> OpDef:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Rewrite, Value, per_element
@@ -26,8 +29,17 @@ def _power_shape(node: Node) -> OutputTypes:
 
 
 def _power(bound: BoundOp) -> Call:
-    exponent = bound.input(1).reshape(aligned_shape(bound.node))
-    return function("pow").bound(bound.input(0), exponent, out=bound.outputs[0])
+    base, exponent, out = bound.input(0), bound.input(1).reshape(aligned_shape(bound.node)), bound.outputs[0]
+    if out.dtype.kind != "f" and exponent.dtype.kind != "f":
+        return lambda: np.copyto(out, _integer_power(base, exponent), casting="unsafe")
+    return function("pow").bound(base, exponent, out=out)
+
+
+def _integer_power(base: NDArray[Any], exponent: NDArray[Any]) -> NDArray[Any]:
+    """The lowest bits of the exact power; with a negative exponent it is 0, unless the base is 1 or -1."""
+    wide, below = base.astype(np.int64), exponent < 0
+    power = np.power(wide, np.where(below, exponent % 2, exponent).astype(np.int64))
+    return np.where(below & (np.abs(wide) != 1), 0, power)
 
 
 def _power_grad(d: Adjoint) -> list[Value | None]:

@@ -159,7 +159,7 @@ def _gemm(bound: BoundOp, store: FusedStore | None = None) -> Call:
             bias = addend
         else:
             bias = bias.reshape(addend.shape)
-            steps.append(partial(np.multiply, addend, scalar(beta), bias))
+            steps.append(partial(np.multiply, addend, scalar(beta), bias) if beta else partial(bias.fill, 0))
     if _is_plain(bound.node):
         added = bias.reshape(-1) if bias.size else None
         return call_chain(*steps, *gemm(a, b, y, scratch, added, held=bound.held_of(1), store=store))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
+from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, flops, nothing
 from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.axis_sums import axis_sum, folding, sum_of
@@ -167,9 +168,11 @@ def _spread(d: Adjoint, value: Value) -> Value:
 
 
 def _extreme_grad(d: Adjoint) -> list[Value | None]:
-    """Every element that equals the result gets the whole gradient."""
-    equal = d.x.op("Equal", _spread(d, d.y))
-    return [equal.op("Where", _spread(d, d.g), d.g.like(0.0))]
+    """The elements that equal the result share the gradient, as in PyTorch and TensorFlow."""
+    dtype, equal = d.g.tensor.dtype, d.x.op("Equal", _spread(d, d.y))
+    wide = FLOAT if dtype is FLOAT16 else dtype
+    count = equal.cast(wide).op("ReduceSum", axes=list(_axes(d.node)), keepdims=1)
+    return [equal.op("Where", (_spread(d, d.g).cast(wide) / count).cast(dtype), d.g.like(0.0))]
 
 
 def _product(bound: BoundOp) -> Call:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipu_emu.graph.dtype import BOOL
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast
+from ipu_emu.poptorch.aten.call import Call, Rule, cast, in_float
 
 __all__ = ["RULES"]
 
@@ -21,9 +20,9 @@ def _gelu(call: Call) -> Value:
 
 def _elu(call: Call) -> Value:
     alpha, scale, inner = (float(call.get(name, 1)) for name in ("alpha", "scale", "input_scale"))
-    x = call.x
     if inner == 1 and scale == 1:
-        return x.op("Elu", alpha=alpha)
+        return call.x.op("Elu", alpha=alpha)
+    x = call.in_float().x
     low = x.op("Min", x.like(0)).scaled(inner)
     return x.op("Relu").scaled(scale) + low.op("Expm1").scaled(alpha * scale)
 
@@ -53,9 +52,14 @@ def _prelu(call: Call) -> Value:
 
 
 def _hardtanh(call: Call) -> Value:
-    x = call.x
-    low, high = call.get("min_val", -1), call.get("max_val", 1)
-    return x.op("Max", call.number(low, x)).op("Min", call.number(high, x))
+    return _between(call.x, call.get("min_val", -1), call.get("max_val", 1))
+
+
+def _between(x: Value, low: float, high: float) -> Value:
+    """``x`` between limits, at which the gradient is 0."""
+    if x.tensor.dtype.is_float:
+        return x.op("ClipBetween", low=float(low), high=float(high), open=1)
+    return x.op("Max", x.like(low)).op("Min", x.like(high))
 
 
 def _hardsigmoid(call: Call) -> Value:
@@ -64,13 +68,13 @@ def _hardsigmoid(call: Call) -> Value:
 
 def _hardshrink(call: Call) -> Value:
     x, limit = call.x, float(call.get("lambd", 0.5))
-    inside = x.op("Abs").op("Greater", x.like(limit))
-    return inside.op("Where", x, x.like(0))
+    return x.op("Abs").op("LessOrEqual", x.like(limit)).op("Where", x.like(0), x)
 
 
 def _softshrink(call: Call) -> Value:
-    limit = float(call.get("lambd", 0.5))
-    return call.x.op("Shrink", lambd=limit, bias=limit)
+    """ONNX's Shrink, except that NaN stays NaN."""
+    x, limit = call.x, float(call.get("lambd", 0.5))
+    return x.op("IsNaN").op("Where", x, x.op("Shrink", lambd=limit, bias=limit))
 
 
 def _softplus(call: Call) -> Value:
@@ -87,8 +91,7 @@ def _log_sigmoid(call: Call) -> Value:
 
 def _threshold(call: Call) -> Value:
     x = call.x
-    above = x.op("Greater", call.number(call["threshold"], x))
-    return above.op("Where", x, call.number(call["value"], x))
+    return x.op("LessOrEqual", call.number(call["threshold"], x)).op("Where", call.number(call["value"], x), x)
 
 
 def _glu(call: Call) -> Value:
@@ -100,20 +103,17 @@ def _glu(call: Call) -> Value:
 
 def _softmax(type: str) -> Rule:
     def rule(call: Call) -> Value:
-        return cast(call.x, call.dtype).op(type, axis=call.axis())
+        return cast(call.atleast_1d, call.dtype).op(type, axis=call.axis())
 
     return rule
 
 
 def _safe_softmax(call: Call) -> Value:
     """Rows that are entirely minus infinity give zeros."""
-    x, axis = cast(call.x, call.dtype), call.axis()
-    known = call.get("masked_rows", True)
-    made = x.op("Softmax", axis=axis)
-    if not known:
-        return made
+    x, axis = cast(call.atleast_1d, call.dtype), call.axis()
     empty = x.op("ReduceMax", axes=[axis], keepdims=1).op("Equal", call.number(-np.inf, x))
-    return cast(empty, BOOL).op("Where", x.like(0), made)
+    usual = empty.op("Where", x.like(0), x)
+    return empty.op("Where", x.like(0), usual.op("Softmax", axis=axis))
 
 
 RULES: dict[str, Rule] = {
@@ -123,7 +123,7 @@ RULES: dict[str, Rule] = {
     "celu": _celu,
     "elu": _elu,
     "gelu": _gelu,
-    "glu": _glu,
+    "glu": in_float(_glu),
     "hardshrink": _hardshrink,
     "hardsigmoid": _hardsigmoid,
     "hardswish": _plain("HardSwish"),
@@ -135,7 +135,7 @@ RULES: dict[str, Rule] = {
     "prelu": _prelu,
     "_prelu_kernel": _prelu,
     "relu": _plain("Relu"),
-    "relu6": lambda call: call.x.op("Relu").op("Min", call.number(6, call.x)),
+    "relu6": lambda call: _between(call.x, 0, 6),
     "rrelu": _rrelu,
     "rrelu_with_noise": _rrelu,
     "selu": _plain("Selu"),

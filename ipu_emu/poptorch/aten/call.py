@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -10,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from ipu_emu.graph import DType
+from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.narrowing import narrowed
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 
-__all__ = ["Call", "Rule", "cast", "check_arguments", "finite", "root", "tensors_in"]
+__all__ = ["Call", "Rule", "cast", "check_arguments", "finite", "in_float", "raised", "root", "tensors_in"]
 
 
 Rule = Callable[["Call"], Any]
@@ -27,12 +30,29 @@ def cast(value: Value, dtype: DType) -> Value:
     return value if value.tensor.dtype is dtype else value.op("Cast", to=dtype.onnx)
 
 
+def in_float(rule: Rule) -> Rule:
+    """Return ``rule``, of several ops, with FLOAT16 operands as FLOAT: PyTorch rounds only its result to FLOAT16."""
+
+    @wraps(rule)
+    def widened(call: Call) -> Any:
+        return rule(call.in_float())
+
+    return widened
+
+
 def root(total: Value, power: float = 0.5) -> Value:
     """Return a root of sums of powers; its gradient is 0 where the sum is 0, as in PyTorch's norms."""
     zero = total.op("Equal", total.like(0))
     safe = zero.op("Where", total.like(1), total)
     found = safe.op("Sqrt") if power == 0.5 else safe.op("Pow", total.like(power))
     return zero.op("Where", total.like(0), found)
+
+
+def raised(size: Value, power: float) -> Value:
+    """Return a power of sizes; its gradient is 0 where the size is 0, as in PyTorch's norms."""
+    zero = size.op("Equal", size.like(0))
+    of_zero = size.like(0 if power > 0 else np.inf)
+    return zero.op("Where", of_zero, zero.op("Where", size.like(1), size).op("Pow", size.like(power)))
 
 
 def finite(x: Value) -> Value:
@@ -98,8 +118,6 @@ class Call:
         self.types = types
         self._values = values
         self.outputs: list[torch.Tensor] = []
-        #: The host's values of scalar tensors that are constants.
-        self.known: Mapping[int, bool] = {}
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
@@ -114,6 +132,13 @@ class Call:
         values = dict(self._values) | {id(tensor): value}
         other = Call(self.name, self.arguments, values, self.writer, self.write, self.types)
         other.outputs = self.outputs
+        return other
+
+    def in_float(self) -> Call:
+        """Return this call with FLOAT values in place of those of FLOAT16."""
+        other = copy(self)
+        other.types = lambda dtype: FLOAT if self.types(dtype) is FLOAT16 else self.types(dtype)
+        other._values = {i: cast(v, FLOAT) if v.tensor.dtype is FLOAT16 else v for i, v in self._values.items()}
         return other
 
     # Values
@@ -136,6 +161,11 @@ class Call:
     def x(self) -> Value:
         """The value of the first argument."""
         return self.of(self.first)
+
+    @property
+    def atleast_1d(self) -> Value:
+        """The value of the first argument; a scalar as a vector, so that it has an axis."""
+        return self.x if self.x.tensor.rank else self.x.shaped((1,))
 
     @property
     def first(self) -> torch.Tensor:
@@ -180,10 +210,8 @@ class Call:
     def common(self, *names: str) -> list[Value]:
         """Arguments cast to the type that PyTorch promotes them to."""
         given = [self.arguments[name] for name in names]
-        kind = _result_type(given[0], given[-1])
-        if self.outputs and self.out.dtype is not torch.bool and self.name not in _COMPARE:
-            kind = self.out.dtype
-        return [self.as_type(one, self.types(kind)) for one in given]
+        dtype = self.types(_result_type(given[0], given[-1]))
+        return [self.as_type(one, dtype) for one in given]
 
     def as_type(self, given: Any, dtype: DType) -> Value:
         """An argument, a tensor or a number, with the element type ``dtype``."""
@@ -228,15 +256,6 @@ class Call:
         return as_numpy(tensor)
 
 
-#: Ops whose operands are not of the type of the result.
-_COMPARE = frozenset(
-    (
-        *("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "isclose"),
-        *("bucketize", "searchsorted"),
-    )
-)
-
-
 def _result_type(a: Any, b: Any) -> torch.dtype:
     return torch.result_type(a, b) if not (_plain(a) and _plain(b)) else torch.result_type(torch.tensor(a), b)
 
@@ -263,6 +282,7 @@ _WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "_cdist_forward": ("compute_mode",),
     "_embedding_bag": ("sparse",),
     "_index_put_impl": ("unsafe",),
+    "_reshape_alias": ("stride",),
     "argsort": ("stable",),
     "as_strided": ("stride", "storage_offset"),
     "embedding": ("sparse",),

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from math import log, pi
+from collections.abc import Callable
+from math import pi
 from typing import Any
 
 import numpy as np
 import torch
 
-from ipu_emu.graph.dtype import BOOL, FLOAT, INT32
+from ipu_emu.graph.dtype import BOOL, INT32
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast, finite
+from ipu_emu.poptorch.aten.call import Call, Rule, cast, in_float
 
 __all__ = ["RULES"]
 
 
 def _function(type: str) -> Rule:
     return lambda call: cast(call.x, call.dtype).op(type)
-
-
-def _binary(type: str) -> Rule:
-    def rule(call: Call) -> Value:
-        a, b = call.common(*list(call.arguments)[:2])
-        return a.op(type, b)
-
-    return rule
 
 
 def _x(call: Call) -> Value:
@@ -57,28 +50,55 @@ def _div(call: Call) -> Value:
     if mode is None:
         a, b = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
         return a / b
-    a, b = call.common("self", "other")
-    whole = a.tensor.dtype.is_integer
-    quotient = cast(a, FLOAT) / cast(b, FLOAT) if whole else a / b
-    return cast(_floored(quotient) if mode == "floor" else _truncated(quotient), call.dtype)
-
-
-def _floored(x: Value) -> Value:
-    return x.op("Floor")
+    if mode == "floor":
+        return _floor_divide(call.in_float())
+    a, b = (x.op("Detach") for x in call.in_float().common("self", "other"))
+    return a / b if a.tensor.dtype.is_integer else _truncated(a / b)
 
 
 def _truncated(x: Value) -> Value:
-    return x.op("Sign") * x.op("Abs").op("Floor")
+    """``x`` rounded towards 0."""
+    return x.op("Less", x.like(0)).op("Where", x.op("Ceil"), x.op("Floor"))
+
+
+def _floored_quotient(a: Value, b: Value) -> Value:
+    """The quotient rounded down, from the remainder: the rounding of a / b never reaches the next integer."""
+    zero, rest = a.like(0), a.op("Mod", b, fmod=1)
+    crosses = rest.op("Equal", zero).op("Not").op("And", rest.op("Less", zero).op("Xor", b.op("Less", zero)))
+    if a.tensor.dtype.is_integer:
+        return a / b - cast(crosses, a.tensor.dtype)
+    quotient = ((a - rest) / b - cast(crosses, a.tensor.dtype)).op("NearbyInt")
+    return b.op("Equal", zero).op("Where", a / b, quotient)
 
 
 def _floor_divide(call: Call) -> Value:
-    a, b = call.common("self", "other")
-    return cast(_floored(cast(a, FLOAT) / cast(b, FLOAT)), call.dtype)
+    return _floored_quotient(*(x.op("Detach") for x in call.common("self", "other")))
 
 
 def _remainder(call: Call) -> Value:
     a, b = call.common("self", "other")
-    return a.op("Mod", b) if a.tensor.dtype.is_integer else a - _floored(a / b) * b
+    return a.op("Mod", b)
+
+
+def _extreme(type: str) -> Rule:
+    """Return the rule of a maximum or minimum, whose gradient equal operands share."""
+
+    def rule(call: Call) -> Value:
+        a, b = call.common(*list(call.arguments)[:2])
+        return a.op(type, b, shared=1)
+
+    return rule
+
+
+def _numeric_extreme(comparison: str) -> Rule:
+    """Return the rule of a maximum or minimum that is NaN only where both operands are."""
+
+    def rule(call: Call) -> Value:
+        a, b = call.common("self", "other")
+        first = a.op(comparison, b)
+        return (first.op("Or", b.op("IsNaN")) if b.tensor.dtype.is_float else first).op("Where", a, b)
+
+    return rule
 
 
 def _fmod(call: Call) -> Value:
@@ -96,22 +116,27 @@ def _pow(call: Call) -> Value:
             return x.op("Sqrt")
         if exponent == 1:
             return x.op("Identity")
-        if exponent == 3:
-            return x * x * x
         if exponent == -1:
             return x.op("Reciprocal")
         if exponent == -0.5:
             return x.op("Sqrt").op("Reciprocal")
         return x.op("Pow", call.number(exponent, x))
-    return call.as_type(base, call.dtype).op("Pow", call.as_type(exponent, call.dtype))
+    a, b = call.common("self", "exponent")
+    return a.op("Pow", b)
 
 
 def _clamp(call: Call) -> Value:
+    """Between limits; a tensor of limits gets a gradient only where it is the result and differs from ``x``."""
     x = _x(call)
-    for name, type in (("min", "Max"), ("max", "Min")):
-        limit = call.get(name)
-        if limit is not None:
-            x = x.op(type, call.as_type(limit, call.dtype))
+    for name, type, beyond in (("min", "Max", "Less"), ("max", "Min", "Greater")):
+        given = call.get(name)
+        if given is None:
+            continue
+        limit = call.as_type(given, call.dtype)
+        if isinstance(given, torch.Tensor) and limit.tensor.dtype.is_float:
+            x = x.op(beyond, limit).op("Or", limit.op("IsNaN")).op("Where", limit, x)
+        else:
+            x = x.op(type, limit)
     return x
 
 
@@ -160,32 +185,28 @@ def _not(call: Call) -> Value:
 def _addcmul(call: Call) -> Value:
     x, a, b = (call.as_type(call[name], call.dtype) for name in ("self", "tensor1", "tensor2"))
     value = call.get("value", 1)
-    product = a * b if call.name == "addcmul" else a / b
-    return x + (product if value == 1 else product * call.number(value, x))
+    a = a if value == 1 else a * call.number(value, a)
+    return x + (a * b if call.name == "addcmul" else a / b)
 
 
 def _lerp(call: Call) -> Value:
+    """Start from the nearer end, so that weight 1 gives ``end`` itself."""
     x, end, weight = (call.as_type(call[name], call.dtype) for name in ("self", "end", "weight"))
-    return x + (end - x) * weight
+    if not isinstance(call["weight"], torch.Tensor) and abs(call["weight"]) < 0.5:
+        return x + (end - x) * weight
+    far = end - (end - x) * (1.0 - weight)
+    if not isinstance(call["weight"], torch.Tensor):
+        return far
+    return weight.op("Abs").op("Less", weight.like(0.5)).op("Where", x + (end - x) * weight, far)
 
 
 def _rsqrt(call: Call) -> Value:
     return _x(call).op("Sqrt").op("Reciprocal")
 
 
-def _log_of(base: float) -> Rule:
-    return lambda call: _x(call).op("Log").scaled(1 / log(base))
-
-
 def _atan2(call: Call) -> Value:
-    """Computed by arctangents, which have a gradient: pi is added or subtracted left of the origin."""
     y, x = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
-    zero = x.like(0)
-    angle = (y / x).op("Atan")
-    half = y.op("Less", zero).op("Where", x.like(-pi), x.like(pi))
-    turned = x.op("Less", zero).op("Where", angle + half, angle)
-    upright = y.op("Sign").scaled(pi / 2)
-    return x.op("Equal", zero).op("Where", upright, turned)
+    return y.op("Atan2", x)
 
 
 def _isnan(call: Call) -> Value:
@@ -201,13 +222,11 @@ def _isfinite(call: Call) -> Value:
     return x.op("IsNaN").op("Or", x.op("IsInf")).op("Not")
 
 
-def _signbit(call: Call) -> Value:
-    return call.x.op("Less", call.x.like(0))
-
-
-def _erfc(call: Call) -> Value:
-    x = _x(call)
-    return 1.0 - x.op("Erf")
+def _is_negative(x: Value) -> Value:
+    """Whether the sign is set, also that of -0.0, whose direction in the plane is -pi."""
+    if x.tensor.dtype is BOOL:
+        return x.op("And", x.op("Not"))
+    return (x.op("Atan2", x.like(-1)) if x.tensor.dtype.is_float else x).op("Less", x.like(0))
 
 
 def _square(call: Call) -> Value:
@@ -218,19 +237,16 @@ def _frac(call: Call) -> Value:
     return call.x - _truncated(call.x)
 
 
-def _trunc(call: Call) -> Value:
-    return call.x if call.x.tensor.dtype.is_integer else _truncated(call.x)
-
-
-def _rounding(type: str) -> Rule:
-    return lambda call: call.x if call.x.tensor.dtype.is_integer else call.x.op(type)
+def _unless_integer(function: Callable[[Value], Value]) -> Rule:
+    """Return the rule of a function that leaves integers and truth values as they are."""
+    return lambda call: function(call.x) if call.x.tensor.dtype.is_float else call.x
 
 
 def _round(call: Call) -> Value:
     """Round to ``decimals``, the last of several equally near numbers being even."""
     decimals = int(call.get("decimals", 0))
     x = call.x
-    if x.tensor.dtype.is_integer:
+    if not x.tensor.dtype.is_float:
         if decimals < 0:
             raise call.refuse("decimals < 0 of integers is not supported; convert them to floating point")
         return x
@@ -241,23 +257,31 @@ def _round(call: Call) -> Value:
 
 
 def _sgn(call: Call) -> Value:
-    return call.x.op("Sign")
+    """The sign; that of NaN is 0."""
+    x = call.x
+    if x.tensor.dtype is BOOL:
+        return x
+    return x.op("IsNaN").op("Where", x.like(0), x.op("Sign")) if x.tensor.dtype.is_float else x.op("Sign")
 
 
 def _copysign(call: Call) -> Value:
     a, b = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
     size = a.op("Abs")
-    return b.op("Less", b.like(0)).op("Where", -size, size)
+    return _is_negative(b).op("Where", -size, size)
 
 
 def _nan_to_num(call: Call) -> Value:
-    x = call.x
+    y = x = call.x
+    nan, high, low = call.get("nan", 0.0), call.get("posinf"), call.get("neginf")
+    if not x.tensor.dtype.is_float:
+        return x
     limits = np.finfo(x.tensor.dtype.numpy)
-    x = x.op("IsNaN").op("Where", x.like(call.get("nan", 0.0)), x)
-    for name, sign, limit in (("posinf", 1, limits.max), ("neginf", -1, limits.min)):
-        bound = call.number(sign * np.inf, x)
-        x = x.op("Equal", bound).op("Where", call.number(call.get(name, float(limit)), x), x)
-    return x
+    for bound, number in (
+        (np.inf, limits.max if high is None else high),
+        (-np.inf, limits.min if low is None else low),
+    ):
+        y = x.op("Equal", call.number(bound, x)).op("Where", call.number(number, x), y)
+    return x.op("IsNaN").op("Where", call.number(nan, x), y)
 
 
 def _to(call: Call) -> Value:
@@ -293,41 +317,48 @@ def _same(call: Call) -> Any:
 
 
 def _xlogy(call: Call) -> Value:
+    """x log y, and 0 where x is 0 and log y has no finite value; its slope in x is log y everywhere else."""
     x, y = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
-    zero = x.op("Equal", x.like(0))
-    return zero.op("Where", x.like(0).spread_to(call.shape), x * zero.op("Where", y.like(1), y).op("Log"))
+    endless = y.op("LessOrEqual", y.like(0)).op("Or", y.op("IsInf"))
+    zero = x.op("Equal", x.like(0)).op("And", endless)
+    return zero.op("Where", x.like(0), x * zero.op("Where", y.like(1), y).op("Log"))
 
 
 def _logaddexp(call: Call) -> Value:
     a, b = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
-    high = finite(a.op("Max", b).op("Detach"))
-    return high + ((a - high).op("Exp") + (b - high).op("Exp")).op("Log")
+    distance = a.op("Equal", b).op("Where", a.like(0), a - b).op("Abs")
+    return a.op("Max", b, shared=1) + (-distance).op("Softplus")
 
 
 def _hypot(call: Call) -> Value:
+    """Scaled by the larger operand, so that no square overflows or vanishes."""
     a, b = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
-    return (a * a + b * b).op("Sqrt")
+    high = a.op("Abs").op("Max", b.op("Abs")).op("Detach")
+    usual = high.op("Greater", high.like(0)).op("And", high.op("IsInf").op("Not"))
+    size = usual.op("Where", high, high.like(1))
+    a, b, infinite = a / size, b / size, a.op("IsInf").op("Or", b.op("IsInf"))
+    return infinite.op("Where", size.like(np.inf), size * (a * a + b * b).op("Sqrt"))
 
 
 _NAMES = {
     "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh", "atan": "Atan",
-    "atanh": "Atanh", "cos": "Cos", "cosh": "Cosh", "erf": "Erf", "exp": "Exp", "expm1": "Expm1", "log": "Log",
-    "log1p": "Log1p", "neg": "Neg", "reciprocal": "Reciprocal", "sin": "Sin", "sinh": "Sinh", "sqrt": "Sqrt",
-    "tan": "Tan", "tanh": "Tanh", "sigmoid": "Sigmoid",
+    "atanh": "Atanh", "cos": "Cos", "cosh": "Cosh", "erf": "Erf", "erfc": "Erfc", "exp": "Exp", "expm1": "Expm1",
+    "log": "Log", "log10": "Log10", "log1p": "Log1p", "log2": "Log2", "neg": "Neg", "reciprocal": "Reciprocal",
+    "sin": "Sin", "sinh": "Sinh", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh", "sigmoid": "Sigmoid",
 }  # fmt: skip
 
 RULES: dict[str, Rule] = {
     **{name: _function(type) for name, type in _NAMES.items()},
     "_to_copy": _to,
     "add": _add,
-    "addcdiv": _addcmul,
-    "addcmul": _addcmul,
+    "addcdiv": in_float(_addcmul),
+    "addcmul": in_float(_addcmul),
     "atan2": _atan2,
     "bitwise_and": _bitwise("And", "BitwiseAnd"),
     "bitwise_not": _not,
     "bitwise_or": _bitwise("Or", "BitwiseOr"),
     "bitwise_xor": _bitwise("Xor", "BitwiseXor"),
-    "ceil": _rounding("Ceil"),
+    "ceil": _unless_integer(lambda x: x.op("Ceil")),
     "clamp": _clamp,
     "clamp_max": _clamp,
     "clamp_min": _clamp,
@@ -338,35 +369,32 @@ RULES: dict[str, Rule] = {
     "deg2rad": lambda call: _x(call).scaled(pi / 180),
     "div": _div,
     "eq": _compare("Equal"),
-    "erfc": _erfc,
-    "exp2": lambda call: _x(call).scaled(log(2)).op("Exp"),
+    "exp2": lambda call: call.number(2, _x(call)).op("Pow", _x(call)),
     "fill": _filled,
-    "floor": _rounding("Floor"),
-    "floor_divide": _floor_divide,
+    "floor": _unless_integer(lambda x: x.op("Floor")),
+    "floor_divide": in_float(_floor_divide),
     "fmod": _fmod,
     "frac": _frac,
     "full_like": _constantly(None),
     "ge": _compare("GreaterOrEqual"),
     "gt": _compare("Greater"),
-    "hypot": _hypot,
+    "hypot": in_float(_hypot),
     "isfinite": _isfinite,
     "isinf": _isinf,
     "isnan": _isnan,
     "le": _compare("LessOrEqual"),
-    "lerp": _lerp,
-    "log10": _log_of(10),
-    "log2": _log_of(2),
-    "logaddexp": _logaddexp,
+    "lerp": in_float(_lerp),
+    "logaddexp": in_float(_logaddexp),
     "logical_and": _logical("And"),
     "logical_not": lambda call: cast(call.x, BOOL).op("Not"),
     "logical_or": _logical("Or"),
     "logical_xor": _logical("Xor"),
     "lt": _compare("Less"),
     "masked_fill": _masked_fill,
-    "maximum": _binary("Max"),
-    "minimum": _binary("Min"),
-    "fmax": _binary("Max"),
-    "fmin": _binary("Min"),
+    "maximum": _extreme("Max"),
+    "minimum": _extreme("Min"),
+    "fmax": _numeric_extreme("GreaterOrEqual"),
+    "fmin": _numeric_extreme("LessOrEqual"),
     "mul": _mul,
     "nan_to_num": _nan_to_num,
     "ne": _compare("Equal", negated=True),
@@ -377,24 +405,25 @@ RULES: dict[str, Rule] = {
     "pow": _pow,
     "rad2deg": lambda call: _x(call).scaled(180 / pi),
     "remainder": _remainder,
-    "round": _round,
+    "round": in_float(_round),
     "rsqrt": _rsqrt,
     "rsub": _rsub,
     "sgn": _sgn,
     "sign": _sgn,
-    "signbit": _signbit,
-    "sinc": lambda call: _sinc(_x(call)),
+    "signbit": lambda call: _is_negative(call.x),
+    "sinc": in_float(lambda call: _sinc(_x(call))),
     "square": _square,
     "sub": lambda call: _add(call, -1),
-    "trunc": _trunc,
+    "trunc": _unless_integer(_truncated),
     "where": _where,
-    "xlogy": _xlogy,
+    "xlogy": in_float(_xlogy),
     "zero": _zero,
     "zeros_like": _constantly(0),
 }
 
 
 def _sinc(x: Value) -> Value:
-    zero = x.op("Equal", x.like(0))
+    """sin(pi x) / (pi x), which is 1 where the square of x vanishes in its slope."""
+    zero = x.op("Abs").op("Less", x.like(1e-12))
     angle = zero.op("Where", x.like(1), x.scaled(pi))
     return zero.op("Where", x.like(1), angle.op("Sin") / angle)

@@ -31,9 +31,10 @@ def _embedding(call: Call) -> Value:
 
 
 def _gather(call: Call) -> Value:
-    if not call.first.dim():
-        return call.x.shaped(call.shape)
-    return _elements(call, call.x, cast(call.value("index"), INT32), call.axis())
+    index = cast(call.value("index"), INT32)
+    if not index.tensor.rank:
+        index = index.shaped((1,))
+    return _elements(call, call.atleast_1d, index, call.axis())
 
 
 def _elements(call: Call, x: Value, index: Value, axis: int) -> Value:
@@ -46,7 +47,7 @@ def _elements(call: Call, x: Value, index: Value, axis: int) -> Value:
 
 def _index_select(call: Call) -> Value:
     index = cast(call.value("index"), INT32)
-    return call.x.op("Gather", index.shaped((index.tensor.nelms,)), axis=call.axis()).shaped(call.shape)
+    return call.atleast_1d.op("Gather", index.shaped((-1,)), axis=call.axis()).shaped(call.shape)
 
 
 def _take(call: Call) -> Value:
@@ -155,6 +156,7 @@ def _index_fill(call: Call) -> Value:
     x, axis = call.x, call.axis()
     index = cast(call.value("index"), INT32)
     size = x.tensor.shape[axis]
+    index = index.op("Less", index.like(0)).op("Where", index + index.like(size), index)
     hits = index.shaped((-1, 1)).op("Equal", call.constant(np.arange(size), np.int32))
     hit = cast(cast(hits, INT32).op("ReduceMax", axes=[0], keepdims=0), BOOL)
     hit = hit.shaped(tuple(size if i == axis else 1 for i in range(x.tensor.rank)))
@@ -303,6 +305,9 @@ def _embedding_bag(call: Call) -> list[Any]:
     type = ("ReduceSum", "ReduceMean", "ReduceMax")[int(call.get("mode", 0))]
     bags = []
     for start, end in zip(offsets.tolist(), ends, strict=False):
+        if start == end:
+            bags.append(call.number(0, rows).spread_to((1, *rows.tensor.shape[1:])))
+            continue
         part = call.sliced(rows, [start], [end], [0])
         bags.append(part.op(type, axes=[0], keepdims=1))
     made = bags[0].op("Concat", *bags[1:], axis=0) if len(bags) > 1 else bags[0]

@@ -34,15 +34,18 @@ def _nll(call: Call) -> list[Any]:
         kind = ("NoReduction", "Mean", "Sum")[reduction]
         attributes = {"reduction": kind, "inputIsLogProbability": 1, "ignoreIndex": ignored, "emptyIsNaN": 1}
         return [call.writer.emit("Nll", [x, target], attributes)[0], None]
-    counts = target.op("Equal", target.like(ignored))
-    classes = counts.op("Where", target.like(0), target)
+    unused = target.op("Equal", target.like(ignored))
+    classes = unused.op("Where", target.like(0), target)
     chosen = x.op("GatherElements", classes.shaped((*target.tensor.shape, 1)), axis=x.tensor.rank - 1)
-    factor = counts.op("Where", x.like(0), weight.op("Gather", classes, axis=0))
-    losses = -(chosen.shaped(target.tensor.shape) * factor)
+    factor = unused.op("Where", x.like(0), weight.op("Gather", classes, axis=0))
+    losses = unused.op("Where", x.like(0), -(chosen.shaped(target.tensor.shape) * factor))
     if reduction == 0:
         return [losses, None]
     total, weights = reduced(losses, 2), reduced(factor, 2)
-    return [total / weights if reduction == 1 else total, weights]
+    if reduction == 2:
+        return [total, weights]
+    none = weights.op("Equal", weights.like(0))  # the mean of nothing is NaN, and its gradient 0
+    return [none.op("Where", x.like(math.nan), total / none.op("Where", x.like(1), weights)), weights]
 
 
 def _mse(call: Call) -> Value:
@@ -60,27 +63,28 @@ def _huber(call: Call) -> Value:
     if limit == 0:
         return reduced(size, int(call.get("reduction", 1)))
     inside = size.op("Less", size.like(limit))
-    losses = inside.op("Where", (size * size).scaled(0.5 / limit), size - 0.5 * limit)
+    small = inside.op("Where", size, size.like(0))
+    losses = inside.op("Where", (small * small).scaled(0.5 / limit), size - 0.5 * limit)
     return reduced(losses.scaled(limit) if huber else losses, int(call.get("reduction", 1)))
 
 
 def _binary_cross_entropy(call: Call) -> Value:
+    """Logarithms are at least -100, and the slope is PyTorch's, (p - target) / (p (1 - p)), finite at 0 and 1."""
     p, target = call.common("self", "target")
-    low = p.like(-100)
-    losses = -(target * p.op("Log").op("Max", low) + (1.0 - target) * (1.0 - p).op("Log").op("Max", low))
+    fixed, low = p.op("Detach"), p.like(-100)
+    losses = -(target * fixed.op("Log").op("Max", low) + (1.0 - target) * (1.0 - fixed).op("Log").op("Max", low))
+    slope = (fixed - target) / (fixed * (1.0 - fixed)).op("Max", p.like(1e-12))
+    losses = losses + (p - fixed) * slope.op("Detach")
     weight = call.optional("weight")
     return reduced(losses if weight is None else losses * weight, int(call.get("reduction", 1)))
 
 
 def _with_logits(call: Call) -> Value:
     x, target = call.common("self", "target")
-    positive = call.optional("pos_weight")
-    softplus = (-x.op("Abs")).op("Exp").op("Log1p")
-    if positive is None:
-        losses = x.op("Relu") - x * target + softplus
-    else:
-        factor = target * (positive - 1.0) + 1.0
-        losses = (1.0 - target) * x + factor * (softplus + (-x).op("Relu"))
+    positive, softplus = call.optional("pos_weight"), (-x).op("Softplus")
+    if positive is not None:
+        softplus = softplus * (target * (positive - 1.0) + 1.0)
+    losses = (1.0 - target) * x + softplus
     weight = call.optional("weight")
     return reduced(losses if weight is None else losses * weight, int(call.get("reduction", 1)))
 

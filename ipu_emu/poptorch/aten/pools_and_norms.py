@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast
+from ipu_emu.poptorch.aten.call import Call, Rule, cast, in_float
 
 __all__ = ["RULES"]
 
@@ -75,6 +75,8 @@ def _adaptive(spatial: int, type: str) -> Rule:
 def _upsample(mode: str, spatial: int) -> Rule:
     def rule(call: Call) -> Value:
         made, aligned = call.x, bool(call.get("align_corners", False))
+        if not made.tensor.dtype.is_float and not mode.startswith("nearest"):
+            raise call.refuse("it averages integers; convert them to floating point, and round the result")
         for axis, (out, scale) in enumerate(zip(call.shape[2:], _factors(call, spatial), strict=True)):
             size = call.x.tensor.shape[2 + axis]
             ratio = 1 / scale if scale else size / out
@@ -210,7 +212,7 @@ def _rms_norm(call: Call) -> list[Any]:
     x, shape = call.value("input"), [int(one) for one in call["normalized_shape"]]
     axes = list(range(x.tensor.rank - len(shape), x.tensor.rank))
     epsilon = call.get("eps")
-    epsilon = float(np.finfo(x.tensor.dtype.numpy).eps) if epsilon is None else float(epsilon)
+    epsilon = float(torch.finfo(call["input"].dtype).eps) if epsilon is None else float(epsilon)
     mean = (x * x).op("ReduceMean", axes=axes, keepdims=1)
     y = x * (mean + epsilon).op("Sqrt").op("Reciprocal")
     weight = call.optional("weight")
@@ -219,7 +221,7 @@ def _rms_norm(call: Call) -> list[Any]:
 
 def _weight_norm(call: Call) -> list[Any]:
     v, g, axis = call.value("v"), call.value("g"), int(call.get("dim", 0))
-    axes = [one for one in range(v.tensor.rank) if one != axis]
+    axes = [one for one in range(v.tensor.rank) if axis == -1 or one != axis]
     norm = v.op("ReduceSumSquare", axes=axes, keepdims=1).op("Sqrt")
     return [v * (g / norm), norm]
 
@@ -227,11 +229,11 @@ def _weight_norm(call: Call) -> list[Any]:
 RULES: dict[str, Rule] = {
     "_adaptive_avg_pool2d": _adaptive(2, "AveragePool"),
     "_adaptive_avg_pool3d": _adaptive(3, "AveragePool"),
-    "_fused_rms_norm": _rms_norm,
+    "_fused_rms_norm": in_float(_rms_norm),
     **{f"_upsample_nearest_exact{n}d": _upsample("nearest-exact", n) for n in (1, 2, 3)},
     "_native_batch_norm_legit": _batch_norm,
     "_native_batch_norm_legit_no_training": _batch_norm,
-    "_weight_norm_interface": _weight_norm,
+    "_weight_norm_interface": in_float(_weight_norm),
     "adaptive_avg_pool1d": _adaptive(1, "AveragePool"),
     "adaptive_avg_pool2d": _adaptive(2, "AveragePool"),
     "adaptive_avg_pool3d": _adaptive(3, "AveragePool"),
@@ -249,7 +251,7 @@ RULES: dict[str, Rule] = {
     "native_batch_norm": _batch_norm,
     "native_group_norm": _group_norm,
     "native_layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
+    "rms_norm": in_float(_rms_norm),
     "upsample_bicubic2d": _upsample("cubic", 2),
     "upsample_bilinear2d": _upsample("linear", 2),
     "upsample_linear1d": _upsample("linear", 1),

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.graph.dtype import BOOL
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast, root
+from ipu_emu.poptorch.aten.call import Call, Rule, cast, in_float, raised, root
 
 __all__ = ["RULES"]
 
@@ -31,9 +32,9 @@ def _addmm(first: str, second: str) -> Rule:
         alpha, beta = call.get("alpha", 1), call.get("beta", 1)
         if alpha != 1:
             product = product.scaled(alpha)
+        other = cast(call.value("self"), a.tensor.dtype)
         if beta == 0:
             return product
-        other = cast(call.value("self"), a.tensor.dtype)
         return product + (other if beta == 1 else other.scaled(beta))
 
     return rule
@@ -112,8 +113,9 @@ def _cdist(call: Call) -> Value:
         return root((size * size).op("ReduceSum", axes=axes, keepdims=0))
     if p == float("inf"):
         return size.op("ReduceMax", axes=axes, keepdims=0)
-    total = size.op("Pow", size.like(p)).op("ReduceSum", axes=axes, keepdims=0)
-    return total.op("Pow", size.like(1 / p))
+    if p == 0:
+        return cast(cast(size, BOOL), size.tensor.dtype).op("ReduceSum", axes=axes, keepdims=0)
+    return root(raised(size, p).op("ReduceSum", axes=axes, keepdims=0), 1 / p)
 
 
 def _cross(call: Call) -> Value:
@@ -139,16 +141,15 @@ def _cosine_similarity(call: Call) -> Value:
 
 
 RULES: dict[str, Rule] = {
-    "_cdist_forward": _cdist,
-    "_euclidean_dist": _cdist,
+    "_cdist_forward": in_float(_cdist),
+    "_euclidean_dist": in_float(_cdist),
     "_trilinear": _bilinear,
     "addmm": _addmm("mat1", "mat2"),
     "addmv": _addmm("mat", "vec"),
     "baddbmm": _addmm("batch1", "batch2"),
     "bmm": _matmul("mat2"),
-    "cosine_similarity": _cosine_similarity,
+    "cosine_similarity": in_float(_cosine_similarity),
     "convolution": _convolution,
-    "convolution_overrideable": _convolution,
     "dot": _matmul("tensor"),
     "einsum": _einsum,
     "linalg_cross": _cross,

@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.graph.dtype import BOOL, INT32
+from ipu_emu.graph.dtype import BOOL, FLOAT, INT32
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast, finite, root
+from ipu_emu.poptorch.aten.call import Call, Rule, cast, finite, in_float, raised, root
 
 __all__ = ["RULES"]
 
 
 def _reduced(type: str, x: Value, axes: list[int], keep: Any) -> Value:
-    return x.op(type, axes=axes, keepdims=int(bool(keep))) if x.tensor.rank else x
+    """A reduction; that of a scalar is along an axis of its own."""
+    x, axes = (x, axes) if x.tensor.rank else (x.shaped((1,)), [0])
+    return x.op(type, axes=axes, keepdims=int(bool(keep)))
 
 
 def _reduction(type: str) -> Rule:
@@ -25,14 +27,18 @@ def _reduction(type: str) -> Rule:
     return rule
 
 
-def _any(call: Call) -> Value:
-    hits = cast(cast(call.x, BOOL), INT32)
-    return cast(_reduced("ReduceMax", hits, call.axes(), call.get("keepdim", False)), BOOL)
+def _truth(type: str, of_none: bool) -> Rule:
+    """Return the rule of ``any`` or ``all``, which is ``of_none`` for no elements; an empty list has no axes."""
 
+    def rule(call: Call) -> Value:
+        hits, axes = cast(call.x, BOOL), call.get("dim")
+        if not hits.tensor.nelms:
+            return call.constant(of_none).spread_to(call.shape)
+        if isinstance(axes, list) and not axes:
+            return hits
+        return cast(_reduced(type, cast(hits, INT32), call.axes(), call.get("keepdim", False)), BOOL)
 
-def _all(call: Call) -> Value:
-    hits = cast(cast(call.x, BOOL), INT32)
-    return cast(_reduced("ReduceMin", hits, call.axes(), call.get("keepdim", False)), BOOL)
+    return rule
 
 
 def _count_nonzero(call: Call) -> Value:
@@ -43,9 +49,9 @@ def _count_nonzero(call: Call) -> Value:
 
 def _extreme(reduce: str, arg: str) -> Rule:
     def rule(call: Call) -> Any:
-        x = call.x
+        x = call.atleast_1d
         if "dim" not in call.arguments:
-            return _reduced(reduce, x, call.axes(), False)
+            return _reduced(reduce, x, [*range(x.tensor.rank)], False)
         axis = call.axis()
         places = x.op(arg, axis=axis, keepdims=1)
         values = x.op("GatherElements", places, axis=axis)
@@ -57,7 +63,7 @@ def _extreme(reduce: str, arg: str) -> Rule:
 
 def _arg(type: str) -> Rule:
     def rule(call: Call) -> Value:
-        x = call.x
+        x = call.atleast_1d
         if call.get("dim") is None:
             return cast(x.shaped((x.tensor.nelms,)).op(type, axis=0, keepdims=0), INT32).shaped(call.shape)
         return cast(x.op(type, axis=call.axis(), keepdims=int(call.get("keepdim", False))), INT32)
@@ -72,7 +78,7 @@ def _correction(call: Call) -> float:
 
 
 def _moments(call: Call) -> tuple[Value, Value]:
-    x, axes = cast(call.x, call.dtype), call.axes()
+    x, axes = cast(call.atleast_1d, call.dtype), call.axes() or [0]
     mean = _reduced("ReduceMean", x, axes, True)
     centred = x - mean
     count = prod(x.tensor.shape[axis] for axis in axes)
@@ -117,8 +123,8 @@ def _norm(call: Call) -> Value:
         return _reduced("ReduceMax" if order > 0 else "ReduceMin", size, axes, keep)
     if order == 0:
         return _reduced("ReduceSum", cast(cast(x, BOOL), x.tensor.dtype), axes, keep)
-    total = _reduced("ReduceSum", size.op("Pow", x.like(order)), axes, keep)
-    return root(total, 1 / order)
+    total = _reduced("ReduceSum", raised(size, order), axes, keep)
+    return root(total, 1 / order) if order > 0 else total.op("Pow", x.like(1 / order))
 
 
 def _logsumexp(call: Call) -> Value:
@@ -129,15 +135,12 @@ def _logsumexp(call: Call) -> Value:
 
 
 def _cumsum(call: Call) -> Value:
-    x = cast(call.x, call.dtype)
-    return x.op("CumSum", call.constant(np.array(call.axis()), np.int32)) if x.tensor.rank else x
+    return cast(call.atleast_1d, call.dtype).op("CumSum", call.constant(np.array(call.axis()), np.int32))
 
 
 def _cumprod(call: Call) -> Value:
     """One product per element, because products have gradients."""
-    x, axis = cast(call.x, call.dtype), call.axis()
-    if not x.tensor.rank:
-        return x
+    x, axis = cast(call.atleast_1d, call.dtype), call.axis()
     made = [call.sliced(x, [0], [1], [axis])]
     for place in range(1, x.tensor.shape[axis]):
         made.append(made[-1] * call.sliced(x, [place], [place + 1], [axis]))
@@ -145,25 +148,34 @@ def _cumprod(call: Call) -> Value:
 
 
 def _topk(call: Call) -> list[Value]:
-    x, axis = call.x, call.axis("dim", -1)
+    x, axis = call.atleast_1d, call.axis("dim", -1)
     largest = int(call.get("largest", True))
     values, places = x.ops(2, "TopK", call.constant([call["k"]], np.int64), axis=axis, largest=largest, sorted=1)
     return [values, cast(places, INT32)]
 
 
 def _sort(call: Call) -> list[Value]:
-    x, axis = call.x, call.axis("dim", -1)
+    x, axis = call.atleast_1d, call.axis("dim", -1)
     values, places = x.ops(2, "Sort", axis=axis, descending=int(call.get("descending", False)), stable=1)
     return [values, cast(places, INT32)]
 
 
 def _median(call: Call) -> Any:
-    x = call.x
+    x = call.atleast_1d
     if "dim" not in call.arguments:
-        return _middle(call, x.shaped((x.tensor.nelms,)), 0)[0].shaped(())
+        return _middle_of_all(call, x.shaped((x.tensor.nelms,)))
     values, places = _middle(call, x, call.axis())
     shape = tuple(call.out.shape)
     return [values.shaped(shape), cast(places, INT32).shaped(shape)]
+
+
+def _middle_of_all(call: Call, x: Value) -> Value:
+    """The lower median, whose gradient all elements of its value share."""
+    middle = _middle(call, x, 0)[0].op("Detach")
+    equal = x.op("Equal", middle).op("And", middle.op("IsInf").op("Not"))
+    count = cast(equal, FLOAT).op("ReduceSum", axes=[0], keepdims=1)
+    share = equal.op("Where", x - middle, x.like(0)).op("ReduceSum", axes=[0], keepdims=1)
+    return middle + cast(cast(share, FLOAT) / count.op("Max", count.like(1)), x.tensor.dtype)
 
 
 def _middle(call: Call, x: Value, axis: int) -> list[Value]:
@@ -209,33 +221,33 @@ def _places_in(call: Call, name: str, *, right: bool) -> Value:
 
 
 RULES: dict[str, Rule] = {
-    "all": _all,
+    "all": _truth("ReduceMin", True),
     "amax": _reduction("ReduceMax"),
     "amin": _reduction("ReduceMin"),
     "aminmax": _aminmax,
-    "any": _any,
+    "any": _truth("ReduceMax", False),
     "argmax": _arg("ArgMax"),
     "argmin": _arg("ArgMin"),
     "argsort": lambda call: _sort(call)[1],
     "bucketize": _bucketize,
     "count_nonzero": _count_nonzero,
-    "cumprod": _cumprod,
+    "cumprod": in_float(_cumprod),
     "cumsum": _cumsum,
-    "linalg_vector_norm": _norm,
-    "logsumexp": _logsumexp,
+    "linalg_vector_norm": in_float(_norm),
+    "logsumexp": in_float(_logsumexp),
     "max": _extreme("ReduceMax", "ArgMax"),
     "mean": _reduction("ReduceMean"),
     "median": _median,
     "min": _extreme("ReduceMin", "ArgMin"),
     "nansum": _nansum,
-    "norm": _norm,
+    "norm": in_float(_norm),
     "prod": _reduction("ReduceProd"),
     "searchsorted": _searchsorted,
     "sort": _sort,
-    "std": _std,
-    "std_mean": _std_mean,
+    "std": in_float(_std),
+    "std_mean": in_float(_std_mean),
     "sum": _reduction("ReduceSum"),
     "topk": _topk,
-    "var": _var,
-    "var_mean": _var_mean,
+    "var": in_float(_var),
+    "var_mean": in_float(_var_mean),
 }

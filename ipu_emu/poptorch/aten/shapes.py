@@ -128,7 +128,7 @@ def _repeat_interleave(call: Call) -> Value:
 
 
 def _flip(call: Call) -> Value:
-    return call.x.op("Reverse", dimensions=call.axes("dims"))
+    return call.atleast_1d.op("Reverse", dimensions=call.axes("dims"))
 
 
 def _roll(call: Call) -> Value:
@@ -223,6 +223,8 @@ def _elements(call: Call) -> Value:
         shape = [1] * out.dim()
         shape[axis] = size
         places = places + np.arange(size).reshape(shape) * stride
+    if places.size and not 0 <= places.min() <= places.max() < x.tensor.nelms:
+        raise call.refuse("it reads memory outside of its tensor; take a view of the tensor that owns the memory")
     flat = x.shaped((x.tensor.nelms,))
     places = np.broadcast_to(places, tuple(out.shape))
     return flat.op("Gather", call.constant(places.reshape(-1), np.int32), axis=0).shaped(call.shape)

@@ -121,7 +121,7 @@ class OpRecorder(TorchDispatchMode):
         out = zeros_of_product(base, func, args, kwargs) if unread else func(*args, **kwargs)
         results = _flat(out)
         rule_name = _IN_PLACE.get(base, base) if mutated and base in _IN_PLACE else base
-        call = Call(rule_name, arguments, values, self.writer, self.storages.write)
+        call = Call(rule_name, arguments, values, self.writer, self._write)
         call.outputs = results
         made = self._applied(rule_name, call, results)
         if rule_name in RULES:
@@ -148,6 +148,11 @@ class OpRecorder(TorchDispatchMode):
         if (torch.is_grad_enabled() and follows) or value.tensor.id not in self.carrying:
             return value
         return self.carrying.detached(value)
+
+    def _write(self, tensor: torch.Tensor, value: Value) -> None:
+        """Change a tensor in place, which may be a constant."""
+        self.storages.prepare(tensor)
+        self.storages.write(tensor, value)
 
     def _remember_view(self, name: str, call: Call, base: Any, result: Any, value: Value, number: int) -> None:
         def replay(other: Value) -> Value:
@@ -181,7 +186,7 @@ class OpRecorder(TorchDispatchMode):
             raise Error("No active Block, all the ops must belong to a Block")
         self.writer.block = self.log.current
         values = {id(one): self._operand(one) for one in tensors_in(arguments.values())}
-        call = Call(name, arguments, values, self.writer, self.storages.write)
+        call = Call(name, arguments, values, self.writer, self._write)
         call.outputs = _flat(out)
         for result, value in zip(call.outputs, self._applied(name, call, call.outputs), strict=True):
             if value is not None:

@@ -191,9 +191,7 @@ def _gelu_share(k: Emitter, x: Any) -> Any:
 
 
 def _gelu_tanh(k: Emitter, x: Any) -> Any:
-    # Below -10 the share is 0 and the product must not be infinity times 0.
-    low = number(-10, x)
-    return k.b.fmul(k.b.select(k.b.fcmp_ordered("<", x, low), low, x), _gelu_share(k, x))
+    return k.b.fmul(x, _gelu_share(k, x))
 
 
 def _gelu_tanh_slope(k: Emitter, x: Any) -> Any:

@@ -349,6 +349,12 @@ def _erf(x: Lanes) -> Lanes:
     return x.is_nan().then(x, (abs(x) < 0.9).then(_erf_near(x), far))
 
 
+def _erfc(x: Lanes) -> Lanes:
+    t = _clamped(abs(x), 0.9, 28.0)
+    tail = _tail(t, t, 1.0)
+    return x.is_nan().then(x, (abs(x) < 0.9).then(1.0 - _erf_near(x), (x < 0.0).then(2.0 - tail, tail)))
+
+
 def _below(x: Lanes) -> Lanes:
     """The cumulative distribution function of the normal distribution: erfc(-x / sqrt 2) / 2."""
     size = _clamped(abs(x), 1.272, 39.5)
@@ -377,7 +383,6 @@ def _gelu_share(x: Lanes) -> Lanes:
 
 
 def _gelu_tanh(x: Lanes) -> Lanes:
-    x = (x < -30.0).then(x.like(-30.0), x)
     return x * _gelu_share(x)
 
 
@@ -412,6 +417,7 @@ FUNCTIONS: Mapping[str, Callable[..., Lanes]] = {
     "cos_of_turns": _cos_of_turns,
     "cosh": _cosh,
     "erf": _erf,
+    "erfc": _erfc,
     "exp": _exp,
     "exp_falling": _exp,
     "expm1": _expm1,
@@ -421,7 +427,9 @@ FUNCTIONS: Mapping[str, Callable[..., Lanes]] = {
     "gelu_tanh": _gelu_tanh,
     "gelu_tanh_slope": _gelu_tanh_slope,
     "log": _log,
+    "log10": lambda x: _log(x) * 0.4342944819032518,
     "log1p": _log1p,
+    "log2": lambda x: _log(x) * 1.4426950408889634,
     "pow": _pow,
     "short_pow": _short_pow,
     "sigmoid": _sigmoid,

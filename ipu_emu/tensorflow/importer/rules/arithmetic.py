@@ -72,7 +72,14 @@ def _floor_mod(a: Value, b: Value) -> Value:
 def _floor_div(a: Value, b: Value) -> Value:
     if a.tensor.dtype.is_float:
         return (a / b).op("Floor")
-    return (a - _floor_mod(a, b)) / b
+    rest, zero = a.op("Mod", b, fmod=1), a.like(0)
+    crosses = _zero(rest).op("Not").op("And", rest.op("Less", zero).op("Xor", b.op("Less", zero)))
+    return a / b - crosses.cast(a.tensor.dtype)
+
+
+def _truncate_div(a: Value, b: Value) -> Value:
+    x = a / b
+    return _where(x.op("Less", x.like(0)), x.op("Ceil"), x.op("Floor")) if x.tensor.dtype.is_float else x
 
 
 def _no_nan(operation: Callable[[Value, Value], Value], which: int) -> Rule:
@@ -226,7 +233,7 @@ _TWO: dict[str, str] = {
     "BitwiseXor": "BitwiseXor", "Div": "Div", "Equal": "Equal", "Greater": "Greater",
     "GreaterEqual": "GreaterOrEqual", "Less": "Less", "LessEqual": "LessOrEqual", "LogicalAnd": "And",
     "LogicalOr": "Or", "Maximum": "Max", "Minimum": "Min", "Mul": "Mul", "Pow": "Pow", "RealDiv": "Div",
-    "Sub": "Sub", "TruncateDiv": "Div",
+    "Sub": "Sub",
 }  # fmt: skip
 
 _FORMULAS: dict[str, Callable[..., Value]] = {
@@ -255,6 +262,7 @@ _FORMULAS: dict[str, Callable[..., Value]] = {
     "Square": lambda x: x * x,
     "SquaredDifference": lambda a, b: (a - b) * (a - b),
     "TanhGrad": lambda y, g: g * (1 - y * y),
+    "TruncateDiv": _truncate_div,
     "TruncateMod": lambda a, b: a.op("Mod", b, fmod=1),
 }
 

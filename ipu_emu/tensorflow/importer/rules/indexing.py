@@ -72,8 +72,11 @@ def rows_added(node: SourceNode, updates: Value, places: Value, rows: int) -> Va
 
 
 def _segment_sum(node: SourceNode) -> Value:
-    """(data, ids, number of segments)"""
-    return rows_added(node, node.x, node.y, node.integer(2))
+    """(data, ids, number of segments); rows with a negative id belong to no segment."""
+    data, ids = node.x, cast_to(node.y, np.int32)
+    inside = ids.op("Less", ids.like(0)).op("Not")
+    used = inside.shaped((*ids.tensor.shape, *[1] * (data.tensor.rank - ids.tensor.rank)))
+    return rows_added(node, used.op("Where", data, data.like(0)), ids.op("Max", ids.like(0)), node.integer(2))
 
 
 def _sorted_segment_sum(node: SourceNode) -> Value:

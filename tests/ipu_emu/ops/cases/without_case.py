@@ -55,6 +55,7 @@ PARTS_OF_OTHERS = """
 #: Ops with a gradient that another test compares, by its file in tests/ipu_emu.
 TESTED_ELSEWHERE = {
     "popart/session/test_gradient_anchors.py": "Sign Floor Ceil Round NearbyInt",
+    "poptorch/test_edges.py": "Erfc Log2 Log10",
     "ops/normalisation/test_batch_norm.py": """
         BatchNormTrain BatchNormInfer BatchNormMoments BatchNormShared ReplicatedMean""",
     "ops/random/test_dropout_ops.py": "Dropout DropoutWithKey",
