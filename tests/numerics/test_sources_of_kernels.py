@@ -41,7 +41,7 @@ REVIEWED = {
         gcl/core/coalescing.py: np.prod""",
     "a sum of integers or truth values, which is exact": """
         ipu_emu/graph/narrowing.py: np.isinf(array).sum
-        ipu_emu/graph/narrowing.py: np.isinf(made).sum
+        ipu_emu/graph/narrowing.py: np.isinf(result).sum
         ipu_emu/ops/core/axis_sums.py: np.add.reduce
         ipu_emu/ops/random/distributions.py: below.sum""",
     "in ascending order, as each result needs the one before": """
