@@ -26,7 +26,9 @@ _SMALLEST, _LARGEST, _LARGEST_DOMAIN = 4, 65536, 64
 _USUAL = ("pod4", "pod16", "pod64", "pod128", "pod256", "bow-pod16", "bow-pod64", "bow-pod128", "bow-pod256")
 _GRID = re.compile(r"^(\d{1,2})x(\d{1,4})$", re.ASCII)
 #: Generations by the beginning of the names of their Pods.
-_PODS = {each.pods.strip().lower(): each for each in GENERATIONS.values() if each.pods is not None}
+_PODS = {
+    generation.pods.strip().lower(): generation for generation in GENERATIONS.values() if generation.pods is not None
+}
 _POD = re.compile(rf"(?:(\d{{1,4}})x)?({'|'.join(_PODS)})[-_ ]?(?:pod)?[-_ ]?(\d{{1,5}})", re.ASCII)
 
 

@@ -57,7 +57,7 @@ def _sequences(layers: Any, inputs: Any, stage: Any) -> Any:
     return layers.Dense(_CLASSES, "softmax")(layers.GlobalAveragePooling1D()(x))
 
 
-def _positions(layers: Any, given: Any, stage: Any) -> Any:
+def _positions(layers: Any, images: Any, stage: Any) -> Any:
     """Waves that TensorFlow would compute, from constants, added to the rows of an image."""
     tf = import_module("tensorflow")
 
@@ -66,7 +66,7 @@ def _positions(layers: Any, given: Any, stage: Any) -> Any:
         angles = tf.range(6.0)[:, None] * rates
         return x + tf.sin(angles) + tf.nn.softmax(tf.cos(angles) @ tf.eye(18) * 3.0)
 
-    x = layers.Lambda(with_waves)(layers.Reshape((6, 18))(given))
+    x = layers.Lambda(with_waves)(layers.Reshape((6, 18))(images))
     return layers.Dense(_CLASSES, "softmax")(layers.Flatten()(x))
 
 

@@ -17,7 +17,7 @@ from ipu_emu.program.clock import (
     Span,
     TimelineSegment,
     timeline,
-    timeline_trace,
+    timeline_files,
 )
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import Pipeline, of_type, walk
@@ -93,7 +93,7 @@ def test_the_counter_of_ipus_adds_up_to_their_work(segment: TimelineSegment, eve
 
 
 def _json(segment: TimelineSegment) -> str:
-    return json.dumps(timeline_trace.timeline_trace("step", segment.seconds, segment.spans))
+    return json.dumps(timeline_files.timeline_trace("step", segment.seconds, segment.spans))
 
 
 def test_transfers_during_compute_have_their_own_row() -> None:
@@ -118,10 +118,10 @@ def test_transfers_during_compute_have_their_own_row() -> None:
 
 
 def test_too_many_instructions_are_left_out_of_later_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline_trace, "MOST_PARTS", 3)
+    monkeypatch.setattr(timeline_files, "_MOST_PARTS", 3)
     parts = [Span(0, 0.0, 1.0, "a", CostCategory.COMPUTE), Span(0, 1.0, 1.0, "b", CostCategory.COMPUTE)]
     spans = [Span(0, 2.0 * at, 2.0, "work", CostCategory.COMPUTE, parts=parts) for at in range(2)]
-    trace = timeline_trace.timeline_trace("step", 4.0, spans)
+    trace = timeline_files.timeline_trace("step", 4.0, spans)
     assert [event["name"] for event in trace["traceEvents"] if event["ph"] == "X"] == ["work", "a", "b", "work"]
     assert trace["otherData"]["spans_without_their_instructions"] == 1
 
