@@ -266,35 +266,40 @@ def sweep(job: Job, profile: Profile | None, given: Mapping[str, Sequence[int]])
         total *= len(values)
     if total > _MOST:
         raise EmulatorError(f"--sweep asks for {total:,} configurations; use at most {_MOST:,}")
-    most = max(axes["replicas"]) * max(axes["ipus"])
-    system = job.system if most <= job.system.ipus else smallest_pod(most, job.system)
+    largest = max(axes["replicas"]) * max(axes["ipus"])
+    system = job.system if largest <= job.system.ipus else smallest_pod(largest, job.system)
     parts = []
     for ipus in axes["ipus"]:
         wrong = [count for count in axes["replicas"] if count % job.bn_span]
         if wrong:
             raise EmulatorError(f"--bn-span {job.bn_span} does not divide {wrong[0]} replicas; leave that number out")
         layers = job.layers if ipus == job.ipus else ()
-        alone = replace(
+        most = replace(
             _on_its_hosts(job),
             system=system,
             ipus=ipus,
-            replicas=job.bn_span,
+            replicas=min(axes["replicas"]),
+            batch=max(axes["batch"]),
+            accumulation=max(axes["accumulation"]),
+            recompute=all(axes["recompute"]),
             layers=layers,
             embedding_ipu=min(job.embedding_ipu, ipus - 1),
-            off_chip=tuple(each for each in job.off_chip if each != "states"),
-            shared=tuple(each for each in job.shared if each != "states"),
+            **{name: _with_states(getattr(job, name), all(axes[name])) for name in ("shared", "off_chip")},
         )
         grid = dict(zip(_ARRAYS, (axis.ravel() for axis in _mesh(axes)), strict=True))
-        states = {name: ("states",) * any(axes[name]) for name in ("shared", "off_chip")}
         least = replace(
-            alone,
+            most,
             replicas=max(axes["replicas"]),
             batch=min(axes["batch"]),
-            shared=alone.shared + states["shared"],
-            off_chip=alone.off_chip + states["off_chip"],
+            recompute=any(axes["recompute"]),
+            **{name: _with_states(getattr(job, name), any(axes[name])) for name in ("shared", "off_chip")},
         )
-        parts.append(_placed_twice(alone, least, profile, grid))
+        parts.append(_placed_twice(most, least, profile, grid))
     return _joined(parts)
+
+
+def _with_states(places: tuple[str, ...], states: bool) -> tuple[str, ...]:
+    return (*(place for place in places if place != "states"), *["states"] * states)
 
 
 def _placed_twice(most: Job, least: Job, profile: Profile | None, grid: Mapping[str, Values]) -> Configurations:

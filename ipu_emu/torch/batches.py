@@ -162,7 +162,7 @@ def _check_same(content: Callable[[], bytes], problem: str) -> None:
         return
     digest = int.from_bytes(hashlib.blake2b(content(), digest_size=7).digest(), "little")
     digests = popdist_py.allGather(np.int64(digest)).tolist()
-    other = next((number for number, one in enumerate(digests) if one != digests[0]), None)
+    other = next((number for number, digest in enumerate(digests) if digest != digests[0]), None)
     if other is not None:
         raise ValueError(
             f"{problem} on instance {other} than on instance 0; give the data of the whole job on every instance, "
@@ -329,8 +329,8 @@ def _of_iterable(data: Any, size: int | None, *, shuffle: bool | None, seed: int
 
 
 def _content(batch: Any) -> bytes:
-    tensors = [one.contiguous().reshape(-1) for one in _parts(batch) if isinstance(one, torch.Tensor)]
-    return b"".join(one.view(torch.uint8).numpy().tobytes() for one in tensors)
+    tensors = [tensor.contiguous().reshape(-1) for tensor in _parts(batch) if isinstance(tensor, torch.Tensor)]
+    return b"".join(tensor.view(torch.uint8).numpy().tobytes() for tensor in tensors)
 
 
 def _parts(batch: Any) -> list[Any]:

@@ -50,15 +50,15 @@ def _joined(batches: Sequence[Any]) -> Any:
     if len(batches) == 1:
         return first
     if isinstance(first, Mapping):
-        return {name: _joined([one[name] for one in batches]) for name in first}
+        return {name: _joined([batch[name] for batch in batches]) for name in first}
     if isinstance(first, tuple | list):
         return tuple(_joined(column) for column in zip(*batches, strict=True))
     if not isinstance(first, torch.Tensor):
         return first
-    shapes = {tuple(one.shape[1:]) if one.dim() else None for one in batches}
+    shapes = {tuple(batch.shape[1:]) if batch.dim() else None for batch in batches}
     if None in shapes or len(shapes) > 1:
         raise ValueError(
-            f"collate_fn gives micro-batches with the shapes {', '.join(str(list(one.shape)) for one in batches)}; "
+            f"collate_fn gives micro-batches with the shapes {', '.join(str(list(batch.shape)) for batch in batches)}; "
             "give all of them the same shape, with the samples on the first axis"
         )
     return torch.cat(list(batches))

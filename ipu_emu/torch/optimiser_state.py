@@ -62,9 +62,9 @@ class OptimiserState:
             return
         states = executor.optimizer_states()
         for name, param in self._parameters.items():
-            found = {key: states[prefix + name] for key, prefix in self._prefixes.items() if prefix + name in states}
-            state = self._optimiser.state[param] if found else {}
-            for key, value in found.items():
+            values = {key: states[prefix + name] for key, prefix in self._prefixes.items() if prefix + name in states}
+            state = self._optimiser.state[param] if values else {}
+            for key, value in values.items():
                 state[key] = value.reshape(()) if key == "step" else value.reshape(param.shape).to(param.dtype)
-            if found and isinstance(self._optimiser, _COUNTING):
+            if values and isinstance(self._optimiser, _COUNTING):
                 state["step"] = torch.tensor(float(state.get("step", 0)) + steps)

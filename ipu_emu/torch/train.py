@@ -133,11 +133,11 @@ def _made(optimiser: Any, module: torch.nn.Module) -> Any:
     if not hasattr(optimiser, "param_groups"):
         raise TypeError(f"the optimiser is {_kind(optimiser)}; use one such as torch.optim.Adam(module.parameters())")
     if not isinstance(optimiser, _Executor.optimizers):
-        names = ", ".join(one.__name__ for one in _Executor.optimizers)
+        names = ", ".join(kind.__name__ for kind in _Executor.optimizers)
         raise TypeError(f"the optimiser is {_kind(optimiser)}, which does not run on the device; use one of {names}")
     hints = ("foreach", "fused", "capturable", "differentiable")
-    given = [name for name in hints if any(group.get(name) for group in optimiser.param_groups)]
-    say_without_effect("The argument of the optimiser", given)
+    without_effect = [name for name in hints if any(group.get(name) for group in optimiser.param_groups)]
+    say_without_effect("The argument of the optimiser", without_effect)
     return optimiser
 
 

@@ -26,6 +26,8 @@ REVIEWED = {
         ipu_emu/ops/codegen/gemm.py: np.matmul
         ipu_emu/ops/elementwise/powers.py: np.power
         ipu_emu/ops/products/quantization.py: @, 3 times""",
+    "running sums, which numpy adds in their order": """
+        ipu_emu/compiler/placement/balance.py: np.cumsum""",
     "arithmetic of integers, most of them sizes": """
         ipu_emu/compiler/lowering/lowered_step.py: self.sum
         ipu_emu/engine/replicas/local_replicas.py: np.cumsum

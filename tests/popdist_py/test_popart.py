@@ -52,9 +52,9 @@ def acquired(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     requests: list[Any] = []
 
     class DeviceManager:
-        def acquireAvailableDevice(self, numIpus: int, *, connectionType: str) -> str:
+        def acquireAvailableDevice(self, numIpus: int, *, connectionType: str) -> SimpleNamespace:
             requests.append((numIpus, connectionType))
-            return f"device with {numIpus} IPUs"
+            return SimpleNamespace(numIpus=numIpus)
 
         def createOfflineIPUDevice(self, options: dict[str, int]) -> str:
             return f"offline device with {options['numIPUs']} IPUs"
@@ -70,11 +70,16 @@ def acquired(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_a_device_has_the_ipus_of_the_local_replicas(become: Become, acquired: list[Any]) -> None:
     become(1, 2, 2, ipus_per_replica=4)
-    assert getDevice() == "device with 8 IPUs"
-    assert getDevice(4) == "device with 8 IPUs"
+    assert getDevice() == getDevice(4) == SimpleNamespace(numIpus=8, usedIpus=8)
     getDevice(4, "always")
     getDevice(connectionType="always")
     assert acquired == [(8, "on demand"), (8, "on demand"), (8, "always"), (8, "always")]
+
+
+def test_a_device_has_the_next_power_of_two_of_ipus(become: Become, acquired: list[Any]) -> None:
+    become(1, 2, 2, ipus_per_replica=3)
+    assert getDevice() == SimpleNamespace(numIpus=8, usedIpus=6)
+    assert acquired == [(8, "on demand")]
 
 
 def test_the_guide_has_the_arguments_of_a_device_and_the_default_of_the_reduction() -> None:

@@ -48,7 +48,9 @@ def balance(chain: Chain, ratios: Sequence[float], limit: float = inf) -> list[i
     ratios = ratios[: len(chain.seconds) + chain.enough]
     limit = max(limit, _least(size for size, _ in _costs(chain, ratios))[0])
     slowest = _least(np.where(size <= limit, time, inf) for size, time in _costs(chain, ratios))[0] * _ROUNDING
-    squares = (np.where((size <= limit) & (time <= slowest), size**2, inf) for size, time in _costs(chain, ratios))
+    squares = (
+        np.where((size <= limit) & (time <= slowest), size * size, inf) for size, time in _costs(chain, ratios)
+    )
     firsts = _least(squares, np.add)[1]
     return [int(part) for part in np.searchsorted(firsts, range(len(chain.seconds)), side="right")]
 

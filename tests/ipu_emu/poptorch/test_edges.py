@@ -14,7 +14,7 @@ from ipu_emu.poptorch.aten.random import RULES as RANDOM_RULES  # noqa: E402
 from ipu_emu.poptorch.aten.table import RULES  # noqa: E402
 from ipu_emu.poptorch.tracing import recorder  # noqa: E402
 from ipu_emu.poptorch.tracing.trace import trace_module  # noqa: E402
-from tests.ipu_emu.poptorch.edge_cases import FAMILIES, Case  # noqa: E402
+from tests.ipu_emu.helpers.edge_cases import FAMILIES, Case  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

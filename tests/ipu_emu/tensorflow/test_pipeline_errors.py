@@ -127,7 +127,8 @@ def test_an_error_of_the_compiler(
 def test_activations_need_remote_memory_to_be_offloaded(tf: Any, tensorflow: Any, ipu: Any, configure: Any) -> None:
     kinds, text = ipu.config.DeviceConnectionType, "Activation offloading has been enabled, however the current"
     for remote in (False, True):
-        configure(2, device_connection__type=kinds.NEVER, device_connection__enable_remote_buffers=remote)
+        connection = {"device_connection__type": kinds.PRE_COMPILE, "device_connection__version": "ipu2"}
+        configure(2, **connection, device_connection__enable_remote_buffers=remote)
         refused = pytest.raises(tensorflow.v2.errors.FailedPreconditionError, match=text)
         with tf.Graph().as_default(), nullcontext() if remote else refused:
             call(tf, ipu, execute=True, training=True, offload_activations=True)

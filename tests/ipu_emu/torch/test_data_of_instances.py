@@ -29,9 +29,9 @@ pytestmark = pytest.mark.torch
 def run(program, instances, *arguments):
     command = [sys.executable, "-m", "poprun_py", "--num-instances", str(instances), "--num-replicas", "2"]
     command += [*warm_python(*PYTORCH_FACES), str(PROGRAMS / program), *arguments]
-    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-    assert made.returncode == 0, made.stdout + made.stderr
-    return [line.partition("trained ")[2].split() for line in made.stdout.splitlines() if "trained " in line]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line.partition("trained ")[2].split() for line in done.stdout.splitlines() if "trained " in line]
 
 
 def test_every_kind_of_random_data_trains_the_same_weights_on_two_instances():
@@ -43,7 +43,7 @@ def test_every_kind_of_random_data_trains_the_same_weights_on_two_instances():
     assert {(kind, digest) for kind, digest, *_ in rows[2]} == set(digests.items())
     assert len(rows[2]) == 22
     for kind in digests:
-        loaded = {count: [row[2:] for row in made if row[0] == kind] for count, made in rows.items()}
+        loaded = {count: [row[2:] for row in values if row[0] == kind] for count, values in rows.items()}
         both = sorted(itertools.chain.from_iterable(loaded[2]))
         assert both == sorted(loaded[1][0]), kind  # in this process: none of a worker
         assert len(loaded[2][0]) == len(loaded[2][1])
@@ -53,11 +53,11 @@ def epochs(data, count=2, **settings):
     """The first tensor of each epoch's batches."""
     batches = batches_of(data, settings.pop("size", None), **{"shuffle": None, "seed": 0} | settings)
     spread = Spread(batches.size)
-    made = []
+    samples = []
     for number in range(count):
         parts = [part[0] if isinstance(part, tuple | list) else part for part in batches.epoch(spread, number, 0)]
-        made.append(torch.cat(parts).flatten().tolist())
-    return made
+        samples.append(torch.cat(parts).flatten().tolist())
+    return samples
 
 
 def loader(**settings):

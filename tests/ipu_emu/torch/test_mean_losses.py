@@ -72,5 +72,5 @@ def test_a_counted_loss_is_the_same_over_two_instances():
     F.cross_entropy(module(X), UNEVEN).backward()
     sgd.step()
     torch.testing.assert_close(
-        torch.tensor([float(one) for one in alone[1:]]), module.bias.detach(), rtol=1e-5, atol=1e-6
+        torch.tensor([float(value) for value in alone[1:]]), module.bias.detach(), rtol=1e-5, atol=1e-6
     )

@@ -74,12 +74,12 @@ def test_weights_and_states_equal_those_of_an_eager_loop_and_are_continued(kind,
     """Two calls of train are one eager loop of two epochs."""
     module = network()
     other = copy.deepcopy(module)
-    made = [getattr(optim, kind)(one.parameters(), **settings) for one in (module, other)]
+    optimisers = [getattr(optim, kind)(trained.parameters(), **settings) for trained in (module, other)]
     for _ in range(2):
-        train(module, made[0])
-        eager(other, made[1])
+        train(module, optimisers[0])
+        eager(other, optimisers[1])
         torch.testing.assert_close(dict(module.state_dict()), dict(other.state_dict()), rtol=1e-5, atol=1e-5)
-        states = [optimiser.state_dict()["state"] for optimiser in made]
+        states = [optimiser.state_dict()["state"] for optimiser in optimisers]
         for number, expected in states[1].items():
             for key, value in expected.items():
                 if value is not None:

@@ -203,7 +203,7 @@ def test_an_export_for_inference_and_in_float_is_said(tmp_path: Path, more: str,
     weight = onnx.numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
     node = make.make_node("Conv", ["x", "w"], ["y"])
     ends = (info(name, onnx.TensorProto.FLOAT, shape) for name, shape in (("x", [1, 3, 8, 8]), ("y", [1, 4, 6, 6])))
-    graph = make.make_graph([node], "g", *([one] for one in ends), [weight])
+    graph = make.make_graph([node], "g", *([end] for end in ends), [weight])
     file = tmp_path / "folded.onnx"
     onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 11)], ir_version=7), file)
     done = run(f"predict {file} {more}")

@@ -126,7 +126,7 @@ def test_a_session_with_the_options_of_a_remedy_needs_the_stated_memory(tiles: i
 
 def test_under_poprun_ipus_are_requested_by_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("popdist_py.isPopdistEnvSet", lambda: True)
-    assert "with poprun-py --ipus-per-replica 16" in refused(1)
+    assert "with poprun-py --ipus-per-replica 4" in refused(1)
 
 
 def test_useless_changes_are_not_offered() -> None:

@@ -14,11 +14,11 @@ from tests.ipu_emu.tensorflow.training_runs import Model, on_ipu
 
 def attributes(ipu: Any) -> dict[str, Any]:
     """The dotted names of attributes, and their descriptions."""
-    config, found = ipu.config.IPUConfig(), {}
+    config, metadata = ipu.config.IPUConfig(), {}
     names = re.findall(r"^([\w.]+) = ", repr(config), re.MULTILINE)
     for name in names:
-        found[name] = config.get_attribute_metadata(name)
-    return found
+        metadata[name] = config.get_attribute_metadata(name)
+    return metadata
 
 
 def other(metadata: Any) -> Any:
@@ -71,16 +71,16 @@ SHOWN = {name for tests in TESTS.values() for names in tests.values() for name i
 
 
 def test_each_attribute_without_effect_is_named(ipu: Any) -> None:
-    found = attributes(ipu)
-    assert found.keys() >= SHOWN
-    assert len(found) - len(SHOWN) == 39
-    for name in found.keys() - SHOWN:
+    metadata = attributes(ipu)
+    assert metadata.keys() >= SHOWN
+    assert len(metadata) - len(SHOWN) == 39
+    for name in metadata.keys() - SHOWN:
         config = ipu.config.IPUConfig()
         *parents, last = name.split(".")
         place = config
         for parent in parents:
             place = getattr(place, parent)
-        setattr(place, last, other(found[name]))
+        setattr(place, last, other(metadata[name]))
         if name == "io_tiles.place_ops_on_io_tiles":
             config.io_tiles.num_io_tiles = 32
         with pytest.warns(UserWarning, match=f"Attributes of IPUConfig {re.escape(name)} has no effect"):
@@ -120,11 +120,11 @@ def test_an_attribute_that_changes_the_modelled_time(
     setting: Any, tf: Any, ipu: Any, configure: Any, monkeypatch: Any, capfd: Any
 ) -> None:
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--log_cycle_count=1")
-    found = []
+    counts = []
     for attributes in ({}, setting):
         configure(4, **attributes)
-        found.append(cycles(tf, ipu, capfd))
-    assert found[0] != found[1]
+        counts.append(cycles(tf, ipu, capfd))
+    assert counts[0] != counts[1]
 
 
 @pytest.mark.parametrize("name", ["inv", "div0", "oflo", "set_all"])
@@ -138,12 +138,12 @@ def test_floating_point_exceptions_stop_a_program(tf: Any, run: Any, configure: 
 
 def test_stochastic_rounding_gives_both_neighbours(tf: Any, ipu: Any, run: Any, configure: Any) -> None:
     values = np.full(500, 1 + 2**-12, np.float32)
-    found = []
+    distinct = []
     for mode in ("OFF", "ON", "REPLICA_IDENTICAL_ONLY"):
         configure(1, floating_point_behaviour__esr=ipu.config.StochasticRoundingBehaviour[mode])
         with tf.Graph().as_default():
-            found.append(len(set(run(lambda x: tf.cast(x, tf.float16), values)[0].tolist())))
-    assert found == [1, 2, 2]
+            distinct.append(len(set(run(lambda x: tf.cast(x, tf.float16), values)[0].tolist())))
+    assert distinct == [1, 2, 2]
 
 
 def test_a_process_outside_of_the_job(ipu: Any) -> None:
@@ -165,11 +165,11 @@ def test_the_order_of_ipus_changes_the_modelled_time(
     tf: Any, ipu: Any, configure: Any, monkeypatch: Any, capfd: Any
 ) -> None:
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--log_cycle_count=1")
-    found = {}
+    modelled = {}
     for order in ipu.config.SelectionOrder:
         configure(4, selection_order=order)
-        found[order.name] = cycles(tf, ipu, capfd)
-    assert found["AUTO"] == found["SNAKE"] != found["HOOF"]
+        modelled[order.name] = cycles(tf, ipu, capfd)
+    assert modelled["AUTO"] == modelled["SNAKE"] != modelled["HOOF"]
 
 
 def test_more_ipus_than_the_system_has_are_refused(configure: Any, monkeypatch: Any) -> None:
@@ -186,7 +186,7 @@ def test_flags_and_options_without_effect_are_named(tf: Any, ipu: Any, run: Any,
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"opt.internalExchangeOptimisationTarget": "balanced"}')
     with pytest.warns(UserWarning, match="no effect") as record:
         run(lambda x: x + 2.0, np.array(1, np.float32))
-    texts = [str(one.message) for one in record]
+    texts = [str(warning.message) for warning in record]
     assert "Flags of TF_POPLAR_FLAGS --max_compilation_threads has no effect on emulated IPUs" in texts
     assert any("flags that do not exist and are ignored: --nonsense" in text for text in texts)
     assert "Engine options opt.internalExchangeOptimisationTarget has no effect on emulated IPUs" in texts

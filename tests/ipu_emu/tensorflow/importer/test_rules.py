@@ -89,14 +89,14 @@ REDUCTIONS = ("Sum", "Mean", "Max", "Min", "Prod")
 
 def edges(raw: Any, special: Any, integers: Any, rows: Any, data: Any) -> list[Any]:
     """Results at values that random numbers miss."""
-    made = [getattr(raw, name)(**{"features" if name == "Softplus" else "x": special}) for name in UNARY]
+    results = [getattr(raw, name)(**{"features" if name == "Softplus" else "x": special}) for name in UNARY]
     for x in (special, integers):
         a, b = x[:, None], x[None, 5:13] if x is special else x[None, 1:]
-        made += [getattr(raw, name)(x=a, y=b) for name in BINARY if (name, x is special) != ("FloorMod", True)]
-    made += [getattr(raw, name)(input=rows, axis=1) for name in REDUCTIONS]
-    made += [raw.Softmax(logits=rows), raw.ClipByValue(t=special, clip_value_min=1.0, clip_value_max=-1.0)]
-    made.append(raw.UnsortedSegmentSum(data=data, segment_ids=[0, -1, 2, 0], num_segments=3))
-    return [*made, raw.OneHot(indices=[0, -1, 3, 7], depth=4, on_value=5.0, off_value=-1.0)]
+        results += [getattr(raw, name)(x=a, y=b) for name in BINARY if (name, x is special) != ("FloorMod", True)]
+    results += [getattr(raw, name)(input=rows, axis=1) for name in REDUCTIONS]
+    results += [raw.Softmax(logits=rows), raw.ClipByValue(t=special, clip_value_min=1.0, clip_value_max=-1.0)]
+    results.append(raw.UnsortedSegmentSum(data=data, segment_ids=[0, -1, 2, 0], num_segments=3))
+    return [*results, raw.OneHot(indices=[0, -1, 3, 7], depth=4, on_value=5.0, off_value=-1.0)]
 
 
 def test_rules_compute_the_results_of_tensorflow_at_edges(tf: Any, tensorflow: Any, run: Any) -> None:
@@ -105,8 +105,8 @@ def test_rules_compute_the_results_of_tensorflow_at_edges(tf: Any, tensorflow: A
     raw, values = tensorflow.v2.raw_ops, (SPECIAL, INTEGERS, ROWS, np.ones((4, 2), np.float32))
     with context.eager_mode():
         expected = edges(raw, *map(tf.constant, values))
-    for one, other in zip(run(lambda *xs: edges(raw, *xs), *values), expected, strict=True):
-        np.testing.assert_allclose(one, np.asarray(other), rtol=2e-5, atol=1e-6)
+    for result, other in zip(run(lambda *xs: edges(raw, *xs), *values), expected, strict=True):
+        np.testing.assert_allclose(result, np.asarray(other), rtol=2e-5, atol=1e-6)
 
 
 def compare(tf: Any, raw: Any, run: Any, name: str, drawn: Drawn) -> None:
