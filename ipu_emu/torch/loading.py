@@ -58,7 +58,8 @@ def _joined(batches: Sequence[Any]) -> Any:
     shapes = {tuple(batch.shape[1:]) if batch.dim() else None for batch in batches}
     if None in shapes or len(shapes) > 1:
         raise ValueError(
-            f"collate_fn gives micro-batches with the shapes {', '.join(str(list(batch.shape)) for batch in batches)}; "
-            "give all of them the same shape, with the samples on the first axis"
+            "collate_fn gives micro-batches with the shapes "
+            f"{', '.join(str(list(batch.shape)) for batch in batches)}; give all of them the same shape, with the "
+            "samples on the first axis"
         )
     return torch.cat(list(batches))
