@@ -284,7 +284,8 @@ def sweep(job: Job, profile: Profile | None, given: Mapping[str, Sequence[int]])
             recompute=all(axes["recompute"]),
             layers=layers,
             embedding_ipu=min(job.embedding_ipu, ipus - 1),
-            **{name: _with_states(getattr(job, name), all(axes[name])) for name in ("shared", "off_chip")},
+            shared=_with_states(job.shared, all(axes["shared"])),
+            off_chip=_with_states(job.off_chip, all(axes["off_chip"])),
         )
         grid = dict(zip(_ARRAYS, (axis.ravel() for axis in _mesh(axes)), strict=True))
         least = replace(
@@ -292,7 +293,8 @@ def sweep(job: Job, profile: Profile | None, given: Mapping[str, Sequence[int]])
             replicas=max(axes["replicas"]),
             batch=min(axes["batch"]),
             recompute=any(axes["recompute"]),
-            **{name: _with_states(getattr(job, name), any(axes[name])) for name in ("shared", "off_chip")},
+            shared=_with_states(job.shared, any(axes["shared"])),
+            off_chip=_with_states(job.off_chip, any(axes["off_chip"])),
         )
         parts.append(_placed_twice(most, least, profile, grid))
     return _joined(parts)
