@@ -37,8 +37,6 @@ from gcl.transport.paths.path_selection import HostPlacement, select_path
 from gcl.transport.rendezvous.process_liveness import Process
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["TRANSPORT_VARIABLE", "connect", "connect_threads", "host_name", "process_namespace"]
-
 #: The transport, if the program passes none.
 TRANSPORT_VARIABLE = "GCL_TRANSPORT"
 #: The options of collectives, and the fabric on which their methods run.

@@ -34,8 +34,6 @@ from gcl.scheduling.schedule import Schedule
 from gcl.transport.paths.hierarchical_path import HierarchicalPath
 from gcl.transport.paths.memory_path import MemoryPath
 
-__all__ = ["Logged", "listens", "logger_of"]
-
 _NAME, _TRACE = "gcl", 5
 _LEVELS = {
     LogLevel.TRACE: _TRACE,

@@ -14,17 +14,6 @@ import re
 
 from popdist_py.supervisor_socket import notify
 
-__all__ = [
-    "ArgumentError",
-    "CollectiveMismatch",
-    "CollectiveTimeout",
-    "GclError",
-    "PeerLost",
-    "TransportError",
-    "notify_supervisor",
-    "reason_of",
-]
-
 
 class GclError(RuntimeError):
     """Base of every error of this package.

@@ -2,8 +2,6 @@
 
 import sys
 
-__all__ = ["run"]
-
 
 def run() -> int:
     """Run the command; Ctrl-C ends it without a traceback, also while its modules are imported."""

@@ -24,14 +24,6 @@ PoplarError                       poplar_exception
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-__all__ = [
-    "ApplicationRuntimeError", "ArgumentError", "ArgumentTypeError", "EmulatorError", "FeedError", "InternalError",
-    "MissingDataError", "OpenShapeError", "OutOfMemoryError", "PoplarError", "PoplarRuntimeError", "PoplibsError",
-    "RecoverableError", "RefusedError", "SessionError", "SystemRuntimeError", "UnknownError", "UnrecoverableError",
-    "UnsupportedError",
-]  # fmt: skip
-
-
 _Kind = TypeVar("_Kind", bound=type[BaseException])
 
 

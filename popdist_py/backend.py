@@ -27,8 +27,6 @@ from popdist_py.environment import Environment
 from popdist_py.errors import BackendError
 from popdist_py.supervisor_socket import notify
 
-__all__ = ["Backend"]
-
 #: Polls of a request that only yield the CPU, and seconds to sleep between later ones.
 _YIELDS = 1000
 _SLEEP_SECONDS = 100e-6

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
-__all__ = ["allGather", "allReduce", "broadcast"]
-
 _OPERATORS = {
     "sum": "add",
     "add": "add",

@@ -8,8 +8,6 @@ import signal
 import sys
 from collections.abc import Sequence
 
-__all__ = ["dependent"]
-
 _PR_SET_PDEATHSIG = 1
 
 

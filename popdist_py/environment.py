@@ -12,22 +12,6 @@ from dataclasses import dataclass, fields
 from popdist_py.errors import PopdistEnvironmentError
 from popdist_py.layout import MOST, Layout
 
-__all__ = [
-    "ENGINE_OPTIONS",
-    "EXECUTABLE_CACHE_PATH",
-    "JOB",
-    "NAMES",
-    "OFFLINE_MODE",
-    "PVTI_OPTIONS",
-    "REPORT_SOCKET",
-    "RESTART_COUNT",
-    "TRACE_FOLDER",
-    "TRACE_LIMIT",
-    "VERBOSITY",
-    "Environment",
-    "is_set",
-]
-
 #: Field of Environment -> name of the variable, in the order in which PopRun sets them.
 NAMES: dict[str, str] = {
     "num_total_replicas": "POPDIST_NUM_TOTAL_REPLICAS",

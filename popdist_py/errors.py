@@ -6,8 +6,6 @@ PopdistError                 base class; popdist_error is another name for it
 +-- BackendError             a collective that cannot be done: before init(), different calls, a lost instance
 """
 
-__all__ = ["BackendError", "LayoutError", "PopdistEnvironmentError", "PopdistError"]
-
 
 class PopdistError(RuntimeError):
     """Base class of all exceptions of popdist_py; a RuntimeError, as PopDist's ``popdist_error`` is."""

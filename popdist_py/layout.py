@@ -17,9 +17,6 @@ from itertools import accumulate
 
 from popdist_py.errors import LayoutError
 
-__all__ = ["MOST", "Layout"]
-
-
 #: Largest number of replicas or instances: far above any Pod, far below what would take long to lay out.
 MOST = 65536
 

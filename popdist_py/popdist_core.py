@@ -16,26 +16,6 @@ from popdist_py.errors import BackendError, LayoutError
 if TYPE_CHECKING:
     from popdist_py.backend import Backend
 
-__all__ = [
-    "checkNumIpusPerReplica",
-    "execute_on_instances",
-    "finalizeBackend",
-    "getDeviceId",
-    "getInstanceIndex",
-    "getLocalInstanceIndex",
-    "getNumInstances",
-    "getNumIpusPerReplica",
-    "getNumLocalReplicas",
-    "getNumTotalReplicas",
-    "getReplicaIndexOffset",
-    "host_backend",
-    "init",
-    "initializeBackend",
-    "isBackendInitialized",
-    "isPopdistEnvSet",
-    "synchronize",
-]
-
 T = TypeVar("T")
 
 _SMALLEST_SYSTEM = 16  # IPUs of a Pod16

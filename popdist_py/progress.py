@@ -8,8 +8,6 @@ from time import monotonic
 
 from popdist_py.supervisor_socket import SupervisorSocket, supervisor_socket
 
-__all__ = ["Reporter", "report"]
-
 #: Seconds between two messages; samples that are reported in between are added up.
 _INTERVAL = 0.1
 

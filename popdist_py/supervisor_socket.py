@@ -23,8 +23,6 @@ from popdist_py.environment import REPORT_SOCKET
 if TYPE_CHECKING:
     import socket
 
-__all__ = ["SupervisorSocket", "notify", "supervisor_socket"]
-
 #: Seconds that a notice which must arrive waits for the supervisor to read earlier ones.
 _PATIENCE = 1.0
 

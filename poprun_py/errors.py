@@ -13,17 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = [
-    "PROCESS_LIMIT_ADVICE",
-    "ChannelClosed",
-    "ChannelError",
-    "MpiNotFoundError",
-    "PoprunError",
-    "ProgramError",
-    "UsageError",
-    "VipuBusyError",
-]
-
 PROCESS_LIMIT_ADVICE = "raise the limit of processes (ulimit -u, or pids.max of the control group)"
 
 

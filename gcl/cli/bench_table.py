@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-__all__ = ["Row", "RunHeader", "Timing", "document", "heading", "line", "summary", "wrong"]
-
 
 @dataclass(frozen=True)
 class Timing:

@@ -26,8 +26,6 @@ from gcl.core.operators import Operator
 from gcl.core.request import Collective
 from gcl.kernels.dtypes import sum_dtype
 
-__all__ = ["BUS_FACTORS", "BenchCase", "BenchTrial", "bus_factor", "trials"]
-
 _REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
 #: Group size -> busbw / algbw.

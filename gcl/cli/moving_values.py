@@ -24,17 +24,6 @@ from gcl.scheduling.program.step_program import OUTPUT, Exchange, Reduce, Slice,
 from gcl.scheduling.program.text_diagram import columns
 from gcl.scheduling.schedule import Schedule
 
-__all__ = [
-    "MOST_ELEMENTS",
-    "MOST_REPLICAS",
-    "BufferView",
-    "ReplicaView",
-    "ValueFrame",
-    "animated",
-    "frames",
-    "values_text",
-]
-
 #: The most that can be followed by eye; the digits of more replicas would exceed an integer.
 MOST_REPLICAS, MOST_ELEMENTS = 16, 64
 _SECONDS = 2.0  # for which a frame of the picture is shown

@@ -7,8 +7,6 @@ from pathlib import Path
 from gcl.errors import ArgumentError
 from popdist_py.files.atomic_write import replace_file, write_fault
 
-__all__ = ["check_writable", "write_text"]
-
 
 def check_writable(path: Path | None, option: str) -> None:
     """Raise ArgumentError naming ``option`` if it is clear beforehand that ``path`` cannot be written."""

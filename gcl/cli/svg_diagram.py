@@ -20,8 +20,6 @@ from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange
 from gcl.scheduling.program.text_diagram import columns, sent_fragment
 from gcl.scheduling.schedule import Schedule
 
-__all__ = ["picture"]
-
 _PHASES = ("#90caf9", "#ffcc80", "#ffe0b2", "#bbdefb")
 _RAILS, _DOMAINS_DRAWN = 74, 3
 #: The most parts of cells in a grid; a larger one shows this many rows, and as many columns as fit.

@@ -10,8 +10,6 @@ import click
 import popdist_py
 from gcl.errors import GclError
 
-__all__ = ["UsageErrors"]
-
 T = TypeVar("T")
 
 

@@ -7,8 +7,6 @@ from typing import TypeGuard
 
 from gcl.errors import ArgumentError
 
-__all__ = ["check_seconds", "check_whole", "is_whole"]
-
 #: The longest wait, in seconds: the clocks of C count nanoseconds in 64 bits.
 _MOST_SECONDS = 1e9
 

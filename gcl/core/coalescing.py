@@ -14,8 +14,6 @@ import numpy as np
 
 from gcl.errors import ArgumentError
 
-__all__ = ["all_gathered", "all_to_all", "checked", "elementwise", "one_by_one", "scattered"]
-
 #: A collective on the packed tensor; the text describes the packing, which must be equal on all ranks.
 Transfer = Callable[[np.ndarray, str], np.ndarray]
 Empty = Callable[[int, np.dtype[np.generic]], np.ndarray]

@@ -10,8 +10,6 @@ from gcl.core.prepared_call import PreparedCall
 from gcl.core.request import Request
 from gcl.errors import ArgumentError
 
-__all__ = ["DataPath"]
-
 
 class DataPath(Protocol):
     """Protocol of a data path, which moves the bytes of a communicator."""

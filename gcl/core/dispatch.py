@@ -17,8 +17,6 @@ from gcl.core.request import REDUCING, Collective, Request, begun_here
 from gcl.core.tensor_checks import Refusals, check_flat, check_output, check_slices, check_tensor
 from gcl.core.world import World
 
-__all__ = ["ADD", "Dispatch", "EvenShards", "ShardLayout"]
-
 R = TypeVar("R")
 
 #: The operator of collectives that do not reduce.

@@ -16,8 +16,6 @@ from gcl.core.argument_checks import is_whole
 from gcl.errors import ArgumentError
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["CommGroup", "CommGroupType", "Group"]
-
 
 class CommGroupType(StrEnum):
     """The named groupings."""

@@ -12,8 +12,6 @@ from typing import Generic, TypeVar, cast
 from gcl.core.argument_checks import check_seconds
 from gcl.errors import CollectiveTimeout
 
-__all__ = ["Handle", "Runner"]
-
 T = TypeVar("T")
 
 

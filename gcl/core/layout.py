@@ -21,8 +21,6 @@ import numpy as np
 from gcl.core.argument_checks import check_whole, is_whole
 from gcl.errors import ArgumentError
 
-__all__ = ["BalancedReorder", "HostRearrangement", "PlainPadding", "graph_shard", "spread"]
-
 #: Methods send a fragment in one, two or four directions.
 _SPLITS = (1, 2, 4)
 

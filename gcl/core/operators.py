@@ -10,8 +10,6 @@ import numpy as np
 from gcl.errors import ArgumentError
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["Operator"]
-
 
 class Operator(StrEnum):
     """Element-wise reductions.

@@ -11,8 +11,6 @@ import numpy as np
 
 from gcl.core.request import Request
 
-__all__ = ["BROKEN", "DONE", "MISMATCH", "STAGED", "UNREAD", "WAITING", "PreparedCall"]
-
 # What a kernel returns: plain numbers, because a compiled function takes 1.4 us to return a member of an enumeration.
 DONE = 0  #: the call is complete
 WAITING = 1  #: a rank is missing: call the kernel again

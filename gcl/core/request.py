@@ -18,8 +18,6 @@ import numpy as np
 
 from gcl.core.operators import Operator
 
-__all__ = ["REDUCING", "Call", "Collective", "CollectiveCode", "Request", "begun_here", "call_site", "in_background"]
-
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 #: Top modules of PyTorch's functions, and of what wraps those with a deprecated name.
 _PYTORCH = ("torch", "typing_extensions", "warnings")

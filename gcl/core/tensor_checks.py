@@ -12,17 +12,6 @@ from numpy.typing import DTypeLike
 from gcl.errors import ArgumentError
 from gcl.kernels.dtypes import type_tag
 
-__all__ = [
-    "Refusals",
-    "Tensors",
-    "check_flat",
-    "check_output",
-    "check_place",
-    "check_slices",
-    "check_tensor",
-    "dims_of",
-    "dtype_of",
-]
 #: One tensor [local replicas, ...], or a list or tuple of them that travel in one transfer.
 Tensors = TypeVar("Tensors", np.ndarray, list[np.ndarray])
 

@@ -17,8 +17,6 @@ from gcl.errors import ArgumentError
 from popdist_py import trace
 from popdist_py.trace import Category, Recorder, Span
 
-__all__ = ["dispatch"]
-
 #: Returns the name of the method of a request.
 MethodOf = Callable[[Request], str]
 

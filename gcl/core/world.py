@@ -7,8 +7,6 @@ from functools import cached_property
 
 from gcl.errors import ArgumentError
 
-__all__ = ["World"]
-
 
 @dataclass(frozen=True)
 class World:

@@ -33,8 +33,6 @@ from gcl.scheduling.methods.method import METHODS, Method
 from gcl.scheduling.methods.quad_directional_ring import quarter_sizes
 from gcl.scheduling.program.torus_turns import pairs
 
-__all__ = ["ClosedPrice", "closed_price"]
-
 _HOP_SECONDS = 15e-9
 _CALL_CYCLES, _COPY_BYTES, _WORD = 288, 8, 4
 _SCATTER, _GATHER = Collective.REDUCE_SCATTER, Collective.ALL_GATHER

@@ -23,8 +23,6 @@ from gcl.scheduling.phases import IPU_LINKS, ProgramPhase
 from gcl.scheduling.program.step_program import Exchange
 from gcl.scheduling.schedule import Schedule
 
-__all__ = ["BOW_CLOCK", "Cost", "Price", "exchange_sync", "price", "sync_seconds"]
-
 #: Tile clock of a Bow IPU in Hz.
 BOW_CLOCK = 1.85e9
 _HOP_SECONDS = 15e-9

@@ -27,8 +27,6 @@ from gcl.scheduling.phases import ProgramPhase
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, Exchange, Reduce, Slice
 from gcl.scheduling.schedule import Schedule
 
-__all__ = ["TileMemory", "TileWork"]
-
 _COPY_BYTES_PER_CYCLE, _WORD = 8, 4
 _CALL_CYCLES = 288
 

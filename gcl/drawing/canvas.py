@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from html import escape
 
-__all__ = ["FAINT", "INK", "MARGIN", "STREAMS", "WIDTH", "Canvas"]
-
 MARGIN, WIDTH = 24, 1120
 INK, FAINT, PAPER = "#1f2933", "#9aa5b1", "#ffffff"
 #: One colour per stream of a method.

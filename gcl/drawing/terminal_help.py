@@ -6,8 +6,6 @@ import click
 
 from gcl.drawing.terminal_text import fitted, terminal_width
 
-__all__ = ["FittedContext"]
-
 
 class _FittedHelp(click.HelpFormatter):
     """Help text: click wraps the paragraphs, this class the lines that must stay separate."""

@@ -7,8 +7,6 @@ import shutil
 import sys
 import textwrap
 
-__all__ = ["NARROW", "fitted", "terminal_width"]
-
 #: Columns of a terminal of unknown width.
 NARROW = 80
 #: Characters of a line at least, and of a column that is continued below itself.

@@ -14,8 +14,6 @@ from enum import Enum
 
 from gcl.errors import ArgumentError
 
-__all__ = ["TimeUnit", "counted", "decimal", "memory", "parse_bytes"]
-
 #: A bare letter is binary, as in nccl-tests.
 _SIZES = {"": 1}
 _SIZES |= {f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)}

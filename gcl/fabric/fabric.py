@@ -26,8 +26,6 @@ from typing import Any
 from gcl.core.argument_checks import is_whole
 from gcl.errors import ArgumentError
 
-__all__ = ["LINK_BANDWIDTH", "MAX_DOMAIN", "Fabric", "Hop", "LinkClass", "LinkConfiguration", "Topology"]
-
 #: Most IPUs that IPU-Links alone can connect: one Pod64.
 MAX_DOMAIN = 64
 _IPUS_PER_MACHINE = 4

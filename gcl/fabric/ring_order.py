@@ -21,8 +21,6 @@ from enum import StrEnum
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
 
-__all__ = ["Order", "inverse", "order_of", "quad_orders", "ring"]
-
 
 class Order(StrEnum):
     """The four orders in which a ring can visit n replicas."""

@@ -26,20 +26,6 @@ import numpy as np
 from gcl.core.argument_checks import check_whole, is_whole
 from gcl.errors import ArgumentError
 
-__all__ = [
-    "DYNAMIC_SLICE_ELEMENTS",
-    "EXCHANGE_BYTES_PER_CYCLE",
-    "MIN_IO_TILES",
-    "SWITCH_CASE_BYTES",
-    "TILES_PER_IPU",
-    "TileBalance",
-    "check_io_tiles",
-    "exchange_buses",
-    "linear",
-    "per_ipu_tiles",
-    "selection",
-]
-
 #: Tiles of a GC200 or a Bow IPU.
 TILES_PER_IPU = 1472
 MIN_IO_TILES = 32

@@ -15,18 +15,6 @@ from numba import types
 from gcl.kernels.jit import bare_part, intrinsic, pointer_to
 from gcl.kernels.system_calls import syscall
 
-__all__ = [
-    "exchange",
-    "fetch_add",
-    "futex_wait",
-    "futex_wake",
-    "has_reached",
-    "load_acquire",
-    "pause",
-    "store_release",
-    "words_at",
-]
-
 _INT32 = ir.IntType(32)
 _SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 202)
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1  # not the private variants: waiters may be in other processes

@@ -11,8 +11,6 @@ from numba import types
 
 from gcl.kernels.jit import bare, bare_part, bound, intrinsic
 
-__all__ = ["STREAMED_BYTES", "copy_array", "copy_bytes", "copy_part", "copying", "stream_bytes", "zero_bytes"]
-
 #: Writes of at least this many bytes bypass the caches, which they would only evict.
 STREAMED_BYTES = 8 << 20
 

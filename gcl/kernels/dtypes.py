@@ -9,8 +9,6 @@ import numpy as np
 
 from gcl.errors import ArgumentError
 
-__all__ = ["DTYPES", "sum_dtype", "type_tag"]
-
 
 class _Representation(NamedTuple):
     seen_as: Any  # the dtype in kernels, where half types are 16-bit integers

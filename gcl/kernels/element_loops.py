@@ -26,8 +26,6 @@ from gcl.kernels.half import narrow_bfloat, narrow_half, widen_bfloat, widen_hal
 from gcl.kernels.jit import address_of, bare, intrinsic, pointer_to
 from gcl.kernels.numba_internals import for_range
 
-__all__ = ["ElementLoop", "loop", "loops_of"]
-
 #: Tensors in one loop: eight are read, and one is written.
 _SCOPES = 9
 _FLOAT, _DOUBLE, _LONG = ir.FloatType(), ir.DoubleType(), ir.IntType(64)

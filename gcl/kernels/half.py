@@ -10,8 +10,6 @@ from typing import Any
 
 from llvmlite import ir
 
-__all__ = ["narrow_bfloat", "narrow_half", "widen_bfloat", "widen_half"]
-
 _HALF, _FLOAT, _INT16, _INT32 = ir.HalfType(), ir.FloatType(), ir.IntType(16), ir.IntType(32)
 
 

@@ -32,8 +32,6 @@ from gcl.kernels.numba_internals import address_of as _address_of
 from gcl.kernels.uninterrupted import uninterrupted
 from popdist_py.files.trusted_files import file_fault, folder_fault
 
-__all__ = ["address_of", "bare", "bare_part", "bound", "intrinsic", "jit", "part", "pointer_to", "sources"]
-
 #: Seconds to wait for another process that compiles a kernel; after that this process compiles it too.
 PATIENCE = 60.0
 

@@ -29,8 +29,6 @@ import numba
 
 from popdist_py.files.bounded_read import read_file
 
-__all__ = ["WITHOUT_REFERENCE_COUNTS", "KernelCache", "address_of", "for_range", "initialise_runtime"]
-
 VERSIONS = "0.61 to 0.68"
 
 #: The first bytes of an index file, which the checksum leaves out; and the length of a checksum.

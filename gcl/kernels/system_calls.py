@@ -9,18 +9,6 @@ from numba import types
 
 from gcl.kernels.jit import intrinsic
 
-__all__ = [
-    "call_with_2",
-    "call_with_4",
-    "clock_gettime",
-    "nanosleep",
-    "process_vm_readv",
-    "process_vm_writev",
-    "sched_getcpu",
-    "sched_yield",
-    "syscall",
-]
-
 _INT, _WORD = types.intc, types.intp
 _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
 

@@ -14,8 +14,6 @@ from threading import current_thread, main_thread
 from types import FrameType, TracebackType
 from typing import Any
 
-__all__ = ["uninterrupted"]
-
 
 class uninterrupted:  # noqa: N801
     """Defers the handler of SIGINT to the end of the block; it only runs in the main thread in any case."""

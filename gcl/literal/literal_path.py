@@ -39,8 +39,6 @@ from gcl.scheduling.program.step_program import StepProgram
 from gcl.scheduling.schedule import Schedule, schedule
 from gcl.transport.paths.path_state import PathState
 
-__all__ = ["LiteralCommunicator", "LiteralPath", "LiteralShards", "chosen", "default_fabric"]
-
 _RINGS = (Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
 #: Operators whose partial results would round or wrap unless they are held in a wider dtype.
 _SUMS = (Operator.ADD, Operator.MEAN, Operator.MUL, Operator.SQUARE_ADD)

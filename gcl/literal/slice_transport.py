@@ -28,8 +28,6 @@ from gcl.transport.paths.hierarchical_path import HierarchicalPath
 from gcl.transport.paths.memory_path import MemoryPath
 from gcl.transport.paths.message_path import MessagePath
 
-__all__ = ["SliceTransport", "transport_for"]
-
 States = Mapping[int, InterpreterState]
 
 _LINE = 64  # bytes; sets begin on one

@@ -12,8 +12,6 @@ from gcl.kernels.copies import copy_part, zero_bytes
 from gcl.kernels.jit import bare, bare_part
 from gcl.reduce.reduction import reduce_range
 
-__all__ = ["Step", "clear", "combine", "copy", "in_order", "run_steps", "take_steps"]
-
 #: One step, which holds only the addresses of arrays and does not keep them alive.
 Step = np.ndarray
 

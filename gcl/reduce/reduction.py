@@ -31,8 +31,6 @@ from gcl.kernels.copies import STREAMED_BYTES, copy_bytes, stream_bytes
 from gcl.kernels.element_loops import ElementLoop, loop, loops_of
 from gcl.kernels.jit import bare, bare_part
 
-__all__ = ["BLOCK", "Subtree", "new_scratch", "recipe", "reduce_range", "subtrees"]
-
 BLOCK = 2048  # elements at most: 8 KiB of float32, of which three fit the smallest L1 cache
 _LEAST_BLOCK = 256
 _BLOCK_BYTES = 16384  # of all contributions to a block, which stay in the L1 cache until they are written

@@ -23,8 +23,6 @@ from gcl.errors import ArgumentError
 from gcl.kernels.dtypes import type_tag
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
 
-__all__ = ["all_gather_within_replica", "all_reduce_within_replica", "reduce_scatter_within_replica"]
-
 
 def all_reduce_within_replica(x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None) -> Tensors:
     """Combine ``x`` [local replicas, IPUs, ...] over the IPUs of each replica; every IPU gets the result.

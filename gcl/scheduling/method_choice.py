@@ -20,8 +20,6 @@ from gcl.errors import ArgumentError
 from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
 from gcl.scheduling.methods.method import Method
 
-__all__ = ["Choice", "choose"]
-
 #: For rings longer than the key: an all-gather uses meet_in_middle_ring below this many bytes of shard per IPU.
 _MEET_BELOW: dict[int, float] = {0: 622_592, 4: 2_490_368, 8: 19_922_944, 16: math.inf}
 

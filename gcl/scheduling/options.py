@@ -20,8 +20,6 @@ from gcl.fabric.tile_mapping import MIN_IO_TILES, TILES_PER_IPU, check_io_tiles
 from gcl.scheduling.methods.method import Method, method_chain
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["OPTIONS_VARIABLE", "SYNCLESS_WARNING", "UNUSED_VARIABLES", "LogLevel", "Options"]
-
 OPTIONS_VARIABLE = "GCL_OPTIONS"
 #: Where GCL finds its compiled code for tiles, which there is not here; a warning says so.
 UNUSED_VARIABLES = ("GCL_LIBRARY_PATH", "GCL_GP_PATH")

@@ -26,8 +26,6 @@ from gcl.scheduling.program.forwarding import forwarded
 from gcl.scheduling.program.step_program import Step, StepProgram
 from gcl.scheduling.program.torus_turns import split
 
-__all__ = ["IPU_LINKS", "Level", "PhaseBuilder", "ProgramPhase", "levels"]
-
 #: The links of phases within IPU-Link domains.
 IPU_LINKS = "IPU-Links"
 

@@ -34,8 +34,6 @@ from gcl.scheduling.program.interpreter import OPERATIONS, run
 from gcl.scheduling.program.step_program import StepProgram
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["Schedule", "interpret", "schedule"]
-
 _SCATTER, _GATHER = Collective.REDUCE_SCATTER, Collective.ALL_GATHER
 _STRAIGHT = "sent directly to each partner"
 _REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)

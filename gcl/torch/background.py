@@ -13,8 +13,6 @@ from threading import Event, current_thread, get_native_id
 
 from gcl.core.handle import Handle, Runner
 
-__all__ = ["Background"]
-
 #: Seconds between checks whether anybody waits: first, factor, maximum.
 _FIRST_NAP, _GROWTH, _NAP = 5e-5, 1.5, 4e-3
 #: Seconds after which a collective starts in any case, for example if all ranks only poll.

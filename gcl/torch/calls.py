@@ -29,8 +29,6 @@ from gcl.torch.tensors import check_dense
 from gcl.torch.traced_calls import traced_calls
 from gcl.torch.work import GclWork, as_dist_error
 
-__all__ = ["Calls", "Tensors", "is_in_backward", "wait_at_end_of_backward"]
-
 Tensors = Sequence[torch.Tensor]
 
 

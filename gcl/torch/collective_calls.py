@@ -23,8 +23,6 @@ from torch.distributed.distributed_c10d import (
 from gcl.torch.calls import Calls, Tensors, is_in_backward, wait_at_end_of_backward
 from gcl.torch.work import GclWork
 
-__all__ = ["CollectiveCalls"]
-
 
 class CollectiveCalls(Calls):
     """A process group that makes collectives."""

@@ -17,8 +17,6 @@ from gcl.torch.reductions import combine_all, name_of, operator_of, real_view
 from gcl.torch.several_hosts.two_levels import SeveralHosts
 from gcl.torch.tensors import REDUCED, Flat, array_of, bytes_of, contiguous
 
-__all__ = ["Collectives"]
-
 Tensors = Sequence[torch.Tensor]
 _PREMUL_SUM = ReduceOp.RedOpType.PREMUL_SUM
 

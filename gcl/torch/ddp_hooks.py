@@ -12,8 +12,6 @@ from torch.futures import Future
 
 from gcl.torch.functions import group_of
 
-__all__ = ["bf16_hook", "ddp_hook", "fp16_hook"]
-
 
 def ddp_hook(group: ProcessGroup | None, bucket: GradBucket) -> Future[torch.Tensor]:
     """Average the gradients of ``bucket``, whose memory moves to shared memory of the ranks of the host."""

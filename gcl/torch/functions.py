@@ -13,8 +13,6 @@ from torch.distributed import GroupMember, ProcessGroup
 from gcl.errors import ArgumentError
 from gcl.torch.process_group import GclProcessGroup
 
-__all__ = ["empty", "group_of", "monitored_barrier", "split_group"]
-
 
 def group_of(requested: ProcessGroup | None) -> GclProcessGroup:
     """The group ``requested``, or the default group; raise ArgumentError if it is not of gcl."""

@@ -13,8 +13,6 @@ from gcl.torch.store_all_gather import say_mpi_job
 from popdist_py.environment import Environment, is_set
 from popdist_py.layout import Layout
 
-__all__ = ["init_process_group"]
-
 #: The variables in which MPICH and Open MPI set the rank of a process and the number of processes.
 _MPIRUN = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
 

@@ -10,8 +10,6 @@ from torch.distributed import PrefixStore, ProcessGroup, get_backend_config
 
 from gcl.errors import ArgumentError
 
-__all__ = ["OtherDevices"]
-
 
 class OtherDevices:
     """The back ends of ``group`` by device, created at their first use.

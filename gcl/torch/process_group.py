@@ -22,8 +22,6 @@ from gcl.torch.several_hosts.two_levels import SeveralHosts
 from gcl.torch.tensors import Flat, bytes_of, contiguous
 from gcl.torch.work import GclWork, as_dist_error
 
-__all__ = ["GclProcessGroup"]
-
 
 class GclProcessGroup(CollectiveCalls):
     """A process group: rank ``rank`` of ``ranks``, joined by ``group``; ``timeout`` in seconds."""

@@ -16,8 +16,6 @@ from gcl.core.operators import Operator
 from gcl.errors import ArgumentError
 from gcl.torch.tensors import REDUCED
 
-__all__ = ["Combine", "check_operator", "combine_all", "combine_of", "name_of", "operator_of", "real_view"]
-
 #: Combines two tensors.
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 _Op: Any = ReduceOp.RedOpType

@@ -24,9 +24,6 @@ from gcl.torch.store_all_gather import StoreAllGather, in_mpi_job
 from gcl.torch.work import GclWork
 from gcl.transport.memory.segment import DEFAULT_BYTES
 
-__all__ = ["Options", "register"]
-
-
 _SKIP = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)  # also what they call
 
 

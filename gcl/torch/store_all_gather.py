@@ -8,8 +8,6 @@ from torch.distributed import PrefixStore, Store
 
 from gcl.errors import CollectiveTimeout
 
-__all__ = ["StoreAllGather", "in_mpi_job", "say_mpi_job"]
-
 _MPI_JOB = "gcl/mpi job"
 
 

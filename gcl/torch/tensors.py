@@ -11,8 +11,6 @@ import torch
 
 from gcl.errors import ArgumentError
 
-__all__ = ["REDUCED", "Flat", "array_of", "bytes_of", "check_dense", "contiguous"]
-
 #: The dtypes that gcl reduces: PyTorch's -> gcl's.
 REDUCED: dict[torch.dtype, np.dtype[Any]] = {
     torch.float32: np.dtype(np.float32),

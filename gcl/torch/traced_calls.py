@@ -13,8 +13,6 @@ from gcl.torch.several_hosts.two_levels import SeveralHosts
 from popdist_py import trace
 from popdist_py.trace import Category, Recorder
 
-__all__ = ["TracedCalls", "traced_calls"]
-
 #: Names of collectives in PyTorch's profiler, and in traces.
 _NAMES = {"_all_gather_base": "all_gather", "_reduce_scatter_base": "reduce_scatter"}
 

@@ -13,8 +13,6 @@ from torch.futures import Future
 
 from gcl.errors import CollectiveTimeout, GclError, notify_supervisor
 
-__all__ = ["GclWork", "as_dist_error"]
-
 
 def as_dist_error(error: BaseException) -> BaseException:
     """``error`` in the class that PyTorch's programs catch; errors of the caller are unchanged.

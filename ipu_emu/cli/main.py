@@ -27,8 +27,6 @@ from popdist_py.errors import PopdistError
 from popdist_py.messages.short_commands import ShortMessages
 from popdist_py.messages.short_message import short_message
 
-__all__ = ["main"]
-
 _HELP = """Inspect emulated IPUs without running a program: systems, pipeline schedules, the size of known models,
 their memory on each IPU and their modelled time on IPUs.
 

@@ -1,7 +1,5 @@
 """Annotations: the attributes of an op that set its placement and the storage of its outputs."""
 
-__all__ = ["EXECUTION_PHASE", "IPU_NUMBER", "OUTPUT_LOCATION", "PIPELINE_STAGE", "RECOMPUTE"]
-
 #: The IPU of the replica that runs the op.
 IPU_NUMBER = "__ipu_number"
 #: The stage of the pipeline that the op belongs to.

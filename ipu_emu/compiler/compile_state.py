@@ -17,8 +17,6 @@ from ipu_emu.graph import Graph
 from ipu_emu.program.anchors import Anchor
 from ipu_emu.program.executable import Executable
 
-__all__ = ["CompileState"]
-
 
 @dataclass(frozen=True)
 class CompileState:

@@ -13,8 +13,6 @@ from threading import Timer
 from time import monotonic
 from types import TracebackType
 
-__all__ = ["DelayedReports"]
-
 _SECONDS = 2.0
 
 

@@ -20,8 +20,6 @@ from ipu_emu.compiler.placement.placement_options import PipelineOptions, Placem
 from ipu_emu.program.anchors import Anchor, StepShape
 from ipu_emu.program.instructions import Overlap
 
-__all__ = ["CompileOptions", "HostStreams", "TrainingOptions"]
-
 
 @dataclass(frozen=True)
 class TrainingOptions:

@@ -20,8 +20,6 @@ from ipu_emu.compiler.placement.placement_options import PipelineOptions, Placem
 from ipu_emu.errors import EmulatorError, InternalError
 from ipu_emu.graph import Graph, Tensor
 
-__all__ = ["TRACE_FOLDER", "from_bytes", "to_bytes", "traced_step"]
-
 #: The environment variable with the folder to which a program writes its compiler input, instead of running.
 TRACE_FOLDER = "IPU_EMU_TRACE_FOLDER"
 

@@ -19,11 +19,6 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.graph import Role, Tensor
 from ipu_emu.graph.dtype import FLOAT
 
-__all__ = [
-    "append_gradients", "append_updates", "change_loss_scale", "check_weights", "list_gradients", "offload_updates",
-    "shard_updates", "unscale_gradients",
-]  # fmt: skip
-
 
 def check_weights(state: CompileState) -> CompileState:
     """Train the weights that the module of an exported model trained, if the options name none."""

@@ -21,8 +21,6 @@ from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.ops import Call
 from ipu_emu.program.instructions import Counter
 
-__all__ = ["CallLists", "Loop", "Part", "PartList", "StepContext"]
-
 
 @dataclass
 class StepContext:

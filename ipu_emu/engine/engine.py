@@ -54,8 +54,6 @@ from ipu_emu.program.instructions import (
 from ipu_emu.program.overlapped_loops import OverlappedLoop
 from ipu_emu.program.weight_copies import CopiesRecord
 
-__all__ = ["PARTS", "Engine"]
-
 #: Bytes of a plan from which the engine discards the compiler's code to save memory.
 _LARGE_PLAN = 1 << 26
 

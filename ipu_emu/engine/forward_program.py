@@ -12,8 +12,6 @@ import numpy as np
 
 from ipu_emu.engine.engine import Engine
 
-__all__ = ["ForwardProgram"]
-
 
 class ForwardProgram:
     """Holds the program, which ``make`` creates at its first use."""

@@ -9,8 +9,6 @@ from ipu_emu.graph.dtype import BOOL, INT64, DType
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.graph.tensor import Tensor
 
-__all__ = ["CONCATENATES", "Kind", "body_input_kinds"]
-
 #: Type and shape.
 Kind = tuple[DType, tuple[int, ...]]
 #: The attribute of a Scan that treats scanned tensors as PopART does, not as ONNX.

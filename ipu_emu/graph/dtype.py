@@ -10,10 +10,6 @@ import numpy as np
 from ipu_emu.errors import EmulatorError
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = [
-    "BOOL", "DTYPES", "FLOAT", "FLOAT16", "INT32", "INT64", "UINT32", "DType", "dtype_named", "dtype_of", "name_of",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class DType:

@@ -13,8 +13,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import Op
 from ipu_emu.graph.tensor import Role, Tensor
 
-__all__ = ["IMPORTED_FROM", "SIGNATURE", "Graph", "capturing"]
-
 #: The key in ``metadata`` of the name of the program that exported a model.
 IMPORTED_FROM = "imported_from"
 #: The key under which PyTorch's exporter lists the parameters and buffers of the module.

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from popdist_py.messages.user_warning import warn_user
 
-__all__ = ["narrowed"]
-
 
 def narrowed(array: NDArray[Any], kind: Any) -> NDArray[Any]:
     """Return ``array`` with elements of ``kind``; warn of values of 64 bits beyond the range of a kind of 32."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-__all__ = ["GRAPHCORE", "Attribute", "Op", "Place", "StepPhase"]
-
 #: A number, a string, a list of either, or a numpy array (the value of a constant).
 Attribute = Any
 

@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 from gcl import BalancedReorder, Group, HostRearrangement
 from ipu_emu.hardware.generation import GC200
 
-__all__ = ["Shards", "StridedPieces"]
-
 #: Shards start at a multiple of this number of bytes, as tensors do, and consist of lines of this size.
 _ALIGNMENT = 64
 #: On an IPU with fewer tiles the same shards use fewer of them.

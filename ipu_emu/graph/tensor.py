@@ -9,8 +9,6 @@ from math import prod
 from ipu_emu.graph.dtype import DType
 from ipu_emu.graph.shards import Shards
 
-__all__ = ["Role", "Tensor", "id_on_ipu", "original_of"]
-
 _IPU_SUFFIX = "/ipu"
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BOW", "GC2", "GC200", "GENERATIONS", "Generation"]
-
 
 @dataclass(frozen=True)
 class Generation:

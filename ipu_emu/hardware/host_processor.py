@@ -8,8 +8,6 @@ from functools import cache
 
 from ipu_emu.errors import UnsupportedError
 
-__all__ = ["NEEDED", "check_host_processor"]
-
 #: 256-bit vectors, fused multiply-add, conversions from and to half precision.
 NEEDED = ("avx2", "fma", "f16c", "bmi2")
 

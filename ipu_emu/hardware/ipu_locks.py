@@ -24,8 +24,6 @@ from pathlib import Path
 from ipu_emu.hardware.system import System
 from popdist_py.messages.user_warning import warn_user
 
-__all__ = ["ALONE", "FOLDER_VARIABLE", "Claim", "Claims", "claims_folder"]
-
 #: Environment variable: the folder of the files.
 FOLDER_VARIABLE = "IPU_EMU_CLAIMS"
 

@@ -19,8 +19,6 @@ from ipu_emu.hardware.ipu_locks import ALONE, Claims, claims_folder
 from ipu_emu.hardware.system import System
 from popdist_py.environment import JOB, Environment, is_set
 
-__all__ = ["Occupancy", "of_this_process", "share_of"]
-
 
 class Occupancy:
     """The IPUs that each holder has; with ``claims`` they are locked against other processes."""

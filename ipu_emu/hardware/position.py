@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FREE_PORTS", "IPUS_PER_MACHINE", "RAIL_PORTS", "RUNG_PORTS", "Position"]
-
 IPUS_PER_MACHINE = 4
 
 #: Link controllers by the link they serve; the assignment of the two names to the ends of a rail is not published.

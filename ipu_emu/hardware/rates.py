@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NOMINAL", "TYPICAL", "Rates"]
-
 #: Hosts that meet in one group.
 _GROUP = 64
 

@@ -26,8 +26,6 @@ from numpy.typing import DTypeLike, NDArray
 from gcl.drawing.units import memory as amount
 from ipu_emu.errors import EmulatorError, OutOfMemoryError
 
-__all__ = ["RemoteBuffer", "StreamingMemory", "mapped"]
-
 _Array = NDArray[Any]
 
 #: The offset and the size of every buffer are multiples of this number of bytes.

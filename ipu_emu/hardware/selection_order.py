@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-__all__ = ["SelectionOrder", "chosen_order", "shard_order"]
-
 
 class SelectionOrder(Enum):
     """The orders, with TensorFlow's names."""

@@ -15,8 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["PATTERNS", "SyncConfiguration", "SyncGroup", "groups"]
-
 
 class SyncGroup(StrEnum):
     """The members of a group."""

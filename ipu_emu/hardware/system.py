@@ -18,8 +18,6 @@ from ipu_emu.hardware.position import IPUS_PER_MACHINE, Position
 from popdist_py.environment import Environment
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["POD16", "SYSTEM_VARIABLE", "Connection", "Device", "DeviceKind", "System"]
-
 SYSTEM_VARIABLE = "IPU_EMU_SYSTEM"
 _SMALLEST, _LARGEST, _LARGEST_DOMAIN = 4, 65536, 64
 #: Names that error messages suggest.

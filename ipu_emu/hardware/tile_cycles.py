@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from gcl import sync_seconds
 from ipu_emu.hardware.generation import Generation
 
-__all__ = ["START", "VECTOR_BYTES", "received", "received_by_each", "sync_cycles"]
-
 #: Cycles to start an op, and bytes of elements that the vector unit of a tile processes per cycle.
 START, VECTOR_BYTES = 11, 8
 #: The most parts into which a dimension of a product is divided.

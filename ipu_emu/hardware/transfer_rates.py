@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from gcl import LINK_BANDWIDTH, Fabric
 
-__all__ = ["GATEWAY_LINK", "NETWORK", "copy_rate", "host_rate"]
-
 #: Bytes per second of a machine's network, and of an IPU's link to the gateway of Streaming Memory.
 NETWORK, GATEWAY_LINK = 12.5e9, 16e9
 _IPUS_PER_MACHINE = 4

@@ -22,8 +22,6 @@ from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
 from ipu_emu.program.held_variables import replica_variables
 from popdist_py.trace import Category
 
-__all__ = ["HostWeights"]
-
 _Array = NDArray[Any]
 
 #: Bytes of weights per copying thread: the first write to a new engine's memory faults its pages in, which is slow.

@@ -23,8 +23,6 @@ from ipu_emu.hostio.feeds.array_feed import ArrayFeed
 from ipu_emu.hostio.feeds.step_feed import CallbackFeed, StepFeed, check_sizes
 from ipu_emu.hostio.probe.probe import Probe, StepProbe
 
-__all__ = ["StepData", "StepRunner"]
-
 #: The data of a step.
 StepData = ArrayFeed | CallbackFeed
 

@@ -12,8 +12,6 @@ from ipu_emu.engine import Engine
 from ipu_emu.program.weight_copies import WeightCopy
 from popdist_py.trace import Category
 
-__all__ = ["TracedWeightCopies"]
-
 
 class TracedWeightCopies:
     """Context manager of the copies of one phase, which are complete when the block ends."""

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from popdist_py import trace
 from popdist_py.environment import VERBOSITY, Environment
 
-__all__ = ["digest", "is_reported", "report_digest"]
-
 #: Hexadecimal digits: two different models have equal digests once in 2**64.
 _DIGITS = 16
 

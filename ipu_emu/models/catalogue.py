@@ -19,8 +19,6 @@ from ipu_emu.models.transformer import transformer
 from ipu_emu.models.vit import vit
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["CATALOGUE", "CatalogueEntry", "named", "suggested"]
-
 
 @dataclass(frozen=True)
 class CatalogueEntry:

@@ -9,8 +9,6 @@ import numpy as np
 from ipu_emu.models.model import Model
 from ipu_emu.models.transformer_layers import TransformerLayers
 
-__all__ = ["gpt2"]
-
 
 def gpt2(
     *,

@@ -12,8 +12,6 @@ import numpy as np
 from ipu_emu.models.model import Model
 from ipu_emu.models.network import Network
 
-__all__ = ["mlp"]
-
 
 def mlp(
     widths: Sequence[int] = (784, 512, 512, 10), *, batch: int, dtype: Any = np.float32, seed: int | None = 0

@@ -11,8 +11,6 @@ from ipu_emu.models.network import OPSET
 from ipu_emu.onnx.write import to_model
 from ipu_emu.ops import TABLE, Node
 
-__all__ = ["Model", "ModelSize"]
-
 
 @dataclass(frozen=True)
 class Model:

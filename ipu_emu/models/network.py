@@ -14,8 +14,6 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import append
 from ipu_emu.ops.random.normal_numbers import normal_numbers
 
-__all__ = ["OPSET", "Network"]
-
 #: The version of ai.onnx that networks use.
 OPSET = 10
 

@@ -10,8 +10,6 @@ import numpy as np
 from ipu_emu.models.model import Model
 from ipu_emu.models.network import Network
 
-__all__ = ["resnet8", "resnet50"]
-
 
 class _Layers(Network):
     def conv(self, x: str, inputs: int, outputs: int, kernel: int, stride: int, name: str) -> str:

@@ -9,8 +9,6 @@ import numpy as np
 
 from ipu_emu.models.network import Network
 
-__all__ = ["TransformerLayers"]
-
 
 class TransformerLayers(Network):
     """Adds layers to a network; activations: [batch * length, width]; ``causal`` attention masks later positions."""

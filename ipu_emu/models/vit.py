@@ -10,8 +10,6 @@ import numpy as np
 from ipu_emu.models.model import Model
 from ipu_emu.models.transformer_layers import TransformerLayers
 
-__all__ = ["vit"]
-
 
 def vit(
     *,

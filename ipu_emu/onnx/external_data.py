@@ -20,11 +20,6 @@ from ipu_emu.graph.dtype import dtype_numbered
 from popdist_py.files.atomic_write import change_file, followed, replace_file
 from popdist_py.files.bounded_read import open_regular, without_links
 
-__all__ = [
-    "DataPlace", "Places", "append_external", "array_at", "change_external", "inside", "is_external", "place_of",
-    "reference", "relative_places", "separate", "size_of", "stored_type", "widened", "write_external",
-]  # fmt: skip
-
 Data = Mapping[str, NDArray[Any]]
 
 #: Digits of the size of the largest file.

@@ -17,8 +17,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.onnx.tensors import TensorReader
 from ipu_emu.onnx.wire import without_large_data
 
-__all__ = ["ModelBytes", "ParsedModel", "Source", "parsed"]
-
 #: A model, its file, or an object with the attribute ``model_proto``, as PyTorch's exporter returns it.
 Source = bytes | str | os.PathLike[str] | onnx.ModelProto
 

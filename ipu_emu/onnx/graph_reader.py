@@ -34,8 +34,6 @@ from ipu_emu.onnx.write import PRODUCER
 from ipu_emu.ops import append
 from ipu_emu.ops.communication.collective_ops import MODEL_COLLECTIVES, REPLICA_COUNT
 
-__all__ = ["GraphReader"]
-
 _SUPPORTED = {INT64: INT32, dtype_named("UINT64"): UINT32}
 _NUMBERS = {wide.onnx: narrow for wide, narrow in _SUPPORTED.items()}
 #: Attributes that hold the number of an element type: of integers, of any.

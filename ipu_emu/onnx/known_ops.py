@@ -18,8 +18,6 @@ from ipu_emu.ops import TABLE
 from ipu_emu.ops.control.unsupported import REASONS
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["with_known_ops"]
-
 _Key = tuple[str, str]
 _ONNX = ("", "ai.onnx")
 

@@ -14,11 +14,6 @@ from gcl import ArgumentError, Group
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.instructions import Overlap
 
-__all__ = [
-    "EXCHANGE_STRATEGY", "REPLICATION", "STREAM_MODE", "TILE_SET", "GroupKind", "ModelProperties", "VariableGroups",
-    "grouped_variables", "overlap_of",
-]  # fmt: skip
-
 #: Keys of properties of inputs.
 TILE_SET, EXCHANGE_STRATEGY, STREAM_MODE = (
     "__input_tile_set/",

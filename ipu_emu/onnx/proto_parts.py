@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 import onnx
 
-__all__ = ["attributes_of", "graphs_of", "nodes_of", "tensors_of"]
-
 
 def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield a graph, and those in the attributes of its nodes."""

@@ -25,8 +25,6 @@ from ipu_emu.onnx.properties import ModelProperties
 from ipu_emu.onnx.sequences import without_sequences
 from ipu_emu.onnx.write import OnnxTemplate
 
-__all__ = ["OnnxModel", "initializers", "read"]
-
 
 @dataclass(frozen=True)
 class OnnxModel:

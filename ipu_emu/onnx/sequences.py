@@ -18,8 +18,6 @@ from onnx import helper, numpy_helper
 
 from ipu_emu.onnx.tensors import TensorReader
 
-__all__ = ["without_sequences"]
-
 _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 #: The first opset in which sizes and axes are inputs.
 _BY_INPUT = 13

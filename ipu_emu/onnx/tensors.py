@@ -37,8 +37,6 @@ from ipu_emu.onnx.external_data import (
 )
 from ipu_emu.onnx.wire import Piece, field_header
 
-__all__ = ["TensorReader", "array_of", "pieces_of", "proto_of"]
-
 _FIELDS = {
     "DOUBLE": "double_data",
     "INT64": "int64_data",

@@ -18,8 +18,6 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-__all__ = ["Piece", "field_header", "packed_halves", "with_initializers", "without_large_data"]
-
 Piece = bytes | memoryview
 
 _GRAPH, _INITIALIZER, _FLOAT_DATA, _INT32_DATA, _RAW_DATA = 7, 5, 4, 5, 9

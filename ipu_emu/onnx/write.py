@@ -23,8 +23,6 @@ from ipu_emu.onnx.tensors import pieces_of, proto_of
 from ipu_emu.onnx.wire import Piece, with_initializers
 from popdist_py.files.atomic_write import replace_file
 
-__all__ = ["PRODUCER", "OnnxTemplate", "to_model", "write_model"]
-
 PRODUCER = "ipu_emu"
 #: The first opset of ai.onnx in which a Constant may be of integers.
 _CONSTANT_OF_ANY_TYPE = 9

@@ -16,9 +16,6 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import BoundOp, Node, OpDef, input_node
 from ipu_emu.ops.table import TABLE
 
-__all__ = ["append", "append_unchecked", "evaluate", "node_of"]
-
-
 #: More bytes than any system has: a larger tensor is a mistake.
 _MOST_BYTES = 1 << 46
 

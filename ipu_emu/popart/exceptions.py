@@ -2,13 +2,6 @@
 
 from ipu_emu import errors
 
-__all__ = [
-    "OutOfMemoryException", "popart_exception", "popart_internal_exception", "popart_runtime_error",
-    "poplar_application_runtime_error", "poplar_exception", "poplar_recoverable_runtime_error",
-    "poplar_runtime_error", "poplar_system_runtime_error", "poplar_unknown_runtime_error",
-    "poplar_unrecoverable_runtime_error", "poplibs_exception",
-]  # fmt: skip
-
 popart_exception = errors.EmulatorError
 popart_internal_exception = errors.InternalError
 popart_runtime_error = errors.SessionError

@@ -6,8 +6,6 @@ import logging
 
 from ipu_emu.errors import EmulatorError
 
-__all__ = ["Logger", "getLogger"]
-
 _LEVELS = {
     "TRACE": 5,
     "DEBUG": logging.DEBUG,

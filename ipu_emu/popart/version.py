@@ -1,7 +1,5 @@
 """Version: the version of PopART whose API this front end has."""
 
-__all__ = ["packageHash", "versionNumber", "versionString"]
-
 _VERSION = (3, 4, 0)
 
 

@@ -13,10 +13,6 @@ import torch
 
 from ipu_emu.poptorch.errors import refusal
 
-__all__ = [
-    "BeginBlock", "Block", "BlockFunction", "BlockLog", "BlockUse", "module_repr", "print", "removeBlocks",
-]  # fmt: skip
-
 _HANDLE = "_poptorch_block_handle"
 _DESCRIPTION = "_poptorch_block"
 

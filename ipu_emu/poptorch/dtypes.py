@@ -12,8 +12,6 @@ from ipu_emu.graph import DType
 from ipu_emu.graph.dtype import dtype_of
 from ipu_emu.graph.narrowing import narrowed
 
-__all__ = ["as_numpy", "device_dtype", "host_dtype", "numpy_dtype", "wide_dtype"]
-
 _NUMPY = {
     torch.float32: np.float32,
     torch.float64: np.float32,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ConfigFileError", "Error", "RecoverableError", "UnrecoverableError", "refusal"]
-
 
 class Error(Exception):
     """An error of PopTorch; ``type`` names its source, ``location`` where it was raised."""

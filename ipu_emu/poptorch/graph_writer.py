@@ -15,8 +15,6 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import TABLE, Value, append
 from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in
 
-__all__ = ["BLOCK", "GraphWriter"]
-
 #: The attribute with the block of an op, from which its IPU and stage are determined at compilation.
 BLOCK = "__poptorchBlock"
 

@@ -12,13 +12,6 @@ from ipu_emu.poptorch.errors import Error, refusal
 from ipu_emu.poptorch.tracing.current_trace import current_trace, intercepted
 from ipu_emu.session.options.without_effect import say_without_effect
 
-__all__ = [
-    "CPU", "Attribute", "MultiConv", "NameScope", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
-    "dynamic_update", "for_loop", "identity_loss", "ipu_print_tensor", "isRunningOnIpu", "nop",
-    "recomputationCheckpoint", "serializedMatMul", "set_available_memory", "set_overlap_for_input",
-    "set_overlap_for_output",
-]  # fmt: skip
-
 
 def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
     """Mark ``x`` as the loss, reduced by "sum" or "mean", or (with "none") its sum, and return the reduced value."""

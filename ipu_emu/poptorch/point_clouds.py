@@ -10,8 +10,6 @@ import torch
 
 from ipu_emu.poptorch.errors import Error
 
-__all__ = ["fps", "nearest"]
-
 
 def nearest(
     x: torch.Tensor,

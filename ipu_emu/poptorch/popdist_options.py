@@ -7,8 +7,6 @@ from typing import Any
 import popdist_py
 from ipu_emu.poptorch.options.options import Options as _Options
 
-__all__ = ["Options"]
-
 
 class Options(_Options):
     """PopTorch's options with the replicas of this instance, and its place among the instances."""

@@ -13,11 +13,6 @@ from ipu_emu.onnx.properties import GroupKind, VariableGroups
 from ipu_emu.poptorch.enums import CommGroupType, VariableRetrievalMode
 from ipu_emu.poptorch.errors import Error, refusal
 
-__all__ = [
-    "ReplicaGrouping", "groups_of", "offer_grouping", "offer_groupings", "withdraw_grouping", "withdraw_groupings",
-    "without_groups",
-]  # fmt: skip
-
 _NAME = "replicaGrouping"
 
 

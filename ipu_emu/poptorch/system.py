@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-__all__ = ["Channel", "ipuHardwareIsAvailable", "ipuHardwareVersion", "setLogLevel"]
-
 _LEVELS = {"TRACE": 0, "DEBUG": 1, "INFO": 2, "WARN": 3, "ERR": 4, "OFF": 6}
 _MODEL = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
 

@@ -27,19 +27,6 @@ from ipu_emu.predict.model import placed
 from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.variable_memory import STATE_BYTES, Variables, ipus_needed
 
-__all__ = [
-    "LINK_RATE",
-    "Line",
-    "layer",
-    "lines_of_laws",
-    "lines_of_layers",
-    "lines_of_model",
-    "lines_of_points",
-    "lines_of_reduction",
-    "lines_of_times",
-    "table_of",
-]
-
 #: Bytes per second of a rail, per direction.
 LINK_RATE = LINK_BANDWIDTH[LinkClass.UP]
 

@@ -34,8 +34,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.predict.laws import AccumulationFit, fit_accumulation, karp_flatt
 from popdist_py.dependent_program import dependent
 
-__all__ = ["Experiment", "Measurement", "Measurements", "check_idle", "launched", "measured_seconds"]
-
 #: The highest load per core at the start of an idle machine.
 _IDLE = 0.3
 #: The limits of rows of ``ipu-emu calibrate``.

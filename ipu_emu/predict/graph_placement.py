@@ -23,8 +23,6 @@ from ipu_emu.predict.networks import BlockKind
 from ipu_emu.predict.networks.graph_network import op_blocks
 from ipu_emu.predict.placement import Placement
 
-__all__ = ["op_places"]
-
 _LAYER = re.compile(r"(layer\d+)/(norm1|attention|norm2|feed_forward)\b")
 #: Blocks of weights whose name does not begin with the block's: the first of these that the network has.
 _OTHERS = {

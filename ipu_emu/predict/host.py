@@ -14,8 +14,6 @@ from typing import Any
 from ipu_emu.hardware.transfer_rates import GATEWAY_LINK, host_rate
 from ipu_emu.predict.job import DTYPES, Job
 
-__all__ = ["bytes_per_sample", "input_dtype", "limits", "result_bytes", "transfers"]
-
 
 def input_dtype(job: Job) -> str:
     """The requested element type of inputs, else that of the network."""

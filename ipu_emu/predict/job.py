@@ -18,8 +18,6 @@ from ipu_emu.predict.variable_memory import OPTIMISER_STATES
 from ipu_emu.program.schedules import SCHEDULES
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["DTYPES", "RELEASES", "Job", "calibrated_release", "smallest_pod", "without_effect"]
-
 #: Bytes of an element, by PopART's names.
 DTYPES = {"float16": 2, "float": 4, "uint8": 1, "int32": 4, "float8": 1}
 #: SDK releases that calibrations distinguish, in order; the last one is the default.

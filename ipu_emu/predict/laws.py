@@ -16,8 +16,6 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 
-__all__ = ["AccumulationFit", "amdahl", "fit_accumulation", "gustafson", "karp_flatt"]
-
 
 def _check(constant: float, compute: float) -> None:
     if not 0 <= constant <= 1:

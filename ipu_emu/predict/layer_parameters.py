@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Parameters", "batch_norm", "convolution", "dense", "embedding", "encoder_layer", "layer_norm"]
-
 
 @dataclass(frozen=True)
 class Parameters:

@@ -19,8 +19,6 @@ from ipu_emu.hardware import System
 from ipu_emu.hardware.position import IPUS_PER_MACHINE
 from ipu_emu.hardware.transfer_rates import copy_rate
 
-__all__ = ["GATEWAY_RATE", "LinkSeconds", "Links", "domains_of"]
-
 #: Bytes per second and IPU: a machine's 2 x 100 Gb/s, shared by its IPUs.
 GATEWAY_RATE = LINK_BANDWIDTH[LinkClass.GATEWAY] / IPUS_PER_MACHINE
 

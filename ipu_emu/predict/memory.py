@@ -36,8 +36,6 @@ from ipu_emu.predict.variable_memory import OPTIMISER_STATES, STATE_BYTES
 from ipu_emu.predict.work_per_ipu import PlacedWork
 from ipu_emu.program.schedules import depth
 
-__all__ = ["PARTS", "PredictedMemory", "bounds", "parts", "streamed", "table_bytes", "verdict"]
-
 PARTS = ("weights", "gradients", "states", "stash", "transient", "inputs")
 #: Code, vertex state and exchange, as fractions of the memory of an IPU: least; most for one block, and in total.
 _LEAST_CODE, _BASE_CODE, _BLOCK_CODE, _MOST_CODE = 0.025, 0.05, 0.0125, 0.20

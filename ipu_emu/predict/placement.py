@@ -19,8 +19,6 @@ from ipu_emu.compiler.placement.balance import Chain, balance
 from ipu_emu.errors import EmulatorError
 from ipu_emu.predict.networks import BlockKind, Network, NetworkBlock
 
-__all__ = ["Placement", "annotated", "balanced", "can_divide", "given"]
-
 #: The blocks of each IPU.
 Placement = tuple[tuple[NetworkBlock, ...], ...]
 

@@ -24,8 +24,6 @@ from ipu_emu.predict.memory import PredictedMemory
 from ipu_emu.predict.model import CLASSES, TERMS, WHAT_IF, Shape, StepModel, placed
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["Prediction", "anchored", "predict", "what_if_factors"]
-
 #: Standard deviations on each side of a 90 % interval.
 _NINETY = 1.645
 #: Added to the spread of the logarithm for jobs unlike all rows; guesses, because no row can tell.

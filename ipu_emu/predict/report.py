@@ -14,8 +14,6 @@ from ipu_emu.predict.model import WHAT_IF
 from ipu_emu.predict.prediction import Prediction
 from ipu_emu.predict.variable_memory import STATE_BYTES, Variables
 
-__all__ = ["calibration_facts", "facts", "formula_bytes", "job_facts", "what_if_facts"]
-
 _SCHEMA = "ipu-emu prediction 1"
 
 

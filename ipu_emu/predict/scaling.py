@@ -18,8 +18,6 @@ from ipu_emu.predict.job import Job, smallest_pod
 from ipu_emu.predict.laws import amdahl, gustafson
 from ipu_emu.predict.prediction import Prediction, predict
 
-__all__ = ["ScalePoint", "at_sizes", "sizes_of"]
-
 _LARGEST = 65_536
 
 

@@ -23,8 +23,6 @@ from ipu_emu.predict.job import Job, smallest_pod
 from ipu_emu.predict.model import Shape, StepModel, placed
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["COLUMNS", "Configurations", "search", "sweep", "sweep_values"]
-
 Values = NDArray[Any]
 
 COLUMNS = ("ipus", "replicas", "batch", "accumulation", "recompute", "shared", "off_chip")

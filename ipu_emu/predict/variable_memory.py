@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ipu_emu.hardware import Generation
     from ipu_emu.models import Model
 
-__all__ = ["OPTIMISER_STATES", "STATE_BYTES", "Variables", "ipus_needed", "of_model"]
-
 #: State values per trained parameter, by optimiser; rmsprop has momentum, as for EfficientNet.
 OPTIMISER_STATES = {"sgd": 0, "momentum": 1, "lars": 1, "rmsprop": 2, "adam": 2, "adamw": 2, "lamb": 2}
 #: Bytes of a state value if they are not those of the weights: FLOAT.

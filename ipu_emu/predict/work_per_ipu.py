@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from ipu_emu.predict.networks import BlockProduct, NetworkBlock
 from ipu_emu.predict.placement import Placement
 
-__all__ = ["CLASSES", "PlacedWork"]
-
 #: Classes of operations, in the order of the columns of ``forward``; starts: the extra time of short ops.
 CLASSES = ("convolution", "product", "attention", "vector", "embedding", "starts")
 

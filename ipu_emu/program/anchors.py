@@ -18,8 +18,6 @@ from enum import Enum
 from ipu_emu.graph import Tensor
 from ipu_emu.program.instructions import Overlap
 
-__all__ = ["Anchor", "Return", "StepShape"]
-
 
 class Return(Enum):
     """Which values of a tensor are returned."""

@@ -9,8 +9,6 @@ from itertools import count
 from ipu_emu.graph import DType, Op, Place, Tensor, dtype_named
 from ipu_emu.ops.communication.shard_ops import shards_of
 
-__all__ = ["Bucket", "buckets_of", "workspace_of"]
-
 _PREFIX = "bucket"
 
 

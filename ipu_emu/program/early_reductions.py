@@ -18,8 +18,6 @@ from ipu_emu.program.instructions import AllReduce, Counter, Instruction, Repeat
 from ipu_emu.program.memory_plan import MemoryPlan
 from ipu_emu.program.overlapped_loops import overlapped_io
 
-__all__ = ["BucketPart", "EarlyReductions"]
-
 #: The least bytes of a part, and the most parts of a bucket: every part costs separate messages.
 _LEAST_BYTES, _MOST_PARTS = 1 << 19, 16
 

@@ -11,8 +11,6 @@ from ipu_emu.program.anchors import Anchor, StepShape
 from ipu_emu.program.instructions import Instruction, leaves, listing
 from ipu_emu.program.memory_plan import MemoryPlan, node_in
 
-__all__ = ["Executable", "ProgramReport"]
-
 
 @dataclass(frozen=True)
 class Executable:

@@ -28,8 +28,6 @@ from ipu_emu.program.instructions import IpuCopy, host_transfers, leaves, of_typ
 from ipu_emu.program.memory_layout import aligned
 from ipu_emu.program.memory_plan import PERSISTENT, Allocation, MemoryPlan, ipu_of, is_off_chip, region_of
 
-__all__ = ["Footprint", "footprints"]
-
 _RUNTIME, _CODE_PER_KIND = 16 * 1024, 256
 _VERTEX, _WORKERS, _ELEMENTS = 16, 6, 64
 _EXCHANGE_PER_TILE = 32

@@ -34,8 +34,6 @@ from ipu_emu.program.memory_plan import Lifetime, MemoryPlan, is_shared
 from ipu_emu.program.overlapped_loops import overlapped_io
 from ipu_emu.program.storage_order import order
 
-__all__ = ["FusedStores", "fused_stores"]
-
 
 @dataclass(frozen=True)
 class FusedStores:

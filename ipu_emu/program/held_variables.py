@@ -7,8 +7,6 @@ from ipu_emu.ops import TABLE
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import WeightUpdate, leaves, of_type
 
-__all__ = ["held_variables", "replica_variables"]
-
 
 def replica_variables(graph: Graph) -> list[str]:
     """Return the ids of the variables that an op of the forward pass changes, except those of groups of replicas.

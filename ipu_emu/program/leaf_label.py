@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from ipu_emu.program.instructions import Compute, Leaf, WeightUpdate
 
-__all__ = ["LeafLabel"]
-
 
 class LeafLabel(NamedTuple):
     """The type of an op that is computed, else the kind of the instruction; and the first tensor that it makes."""

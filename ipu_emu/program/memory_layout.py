@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["ALIGNMENT", "SCRATCH", "MemoryBlock", "aligned", "lay_out"]
-
 #: Prefix of the names of ranges that only a kernel of the host needs.
 SCRATCH = "scratch "
 

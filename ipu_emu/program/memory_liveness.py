@@ -13,8 +13,6 @@ from ipu_emu.program.footprint import Footprint, footprints
 from ipu_emu.program.instructions import leaves
 from ipu_emu.program.memory_plan import PERSISTENT, Lifetime, MemoryPlan, ipu_of, is_off_chip
 
-__all__ = ["LIVE", "PARTS", "IpuMemory", "ipu_memories"]
-
 _ROLES = {Role.WEIGHT: "weights", Role.STATE: "optimiser states"}
 _OTHERS = "other variables"
 #: Names of the parts of a footprint.

@@ -22,11 +22,6 @@ from ipu_emu.ops import Node
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.memory_layout import SCRATCH, aligned
 
-__all__ = [
-    "PERSISTENT", "STREAMED", "STREAMING", "TRANSIENT", "Allocation", "Lifetime", "MemoryPlan", "ipu_of",
-    "is_off_chip", "is_shared", "node_in", "overlap_of", "region_of", "scratch_key",
-]  # fmt: skip
-
 PERSISTENT = "persistent"
 TRANSIENT = "transient"
 STREAMING = "streaming"

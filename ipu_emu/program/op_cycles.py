@@ -23,8 +23,6 @@ from ipu_emu.hardware.rates import NOMINAL, Rates
 from ipu_emu.hardware.tile_cycles import START, VECTOR_BYTES, received, sync_cycles
 from ipu_emu.ops import TABLE, Node
 
-__all__ = ["OpCycles", "op_cycles"]
-
 _CONVOLUTIONS = {"Conv", "ConvDataGrad", "ConvWeightGrad", "ConvTranspose", "MultiConv"}
 #: Ops whose FLOPs are nearly all in matrix products.
 _MATRIX_OPS = _CONVOLUTIONS | {"MatMul", "Gemm", "MatMulT", "RNN", "GRU", "LSTM"}

@@ -29,8 +29,6 @@ from ipu_emu.program.instructions import (
 )
 from ipu_emu.program.memory_plan import MemoryPlan
 
-__all__ = ["OverlappedLoop", "overlapped_io"]
-
 
 @dataclass(frozen=True)
 class OverlappedLoop:

@@ -12,8 +12,6 @@ from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops import TABLE, Node
 
-__all__ = ["Scratch", "scratch_of"]
-
 
 @dataclass(frozen=True)
 class Scratch:

@@ -14,8 +14,6 @@ from __future__ import annotations
 from ipu_emu.graph import Graph, Op, Tensor
 from ipu_emu.ops import TABLE
 
-__all__ = ["batch_innermost", "order"]
-
 
 def batch_innermost(graph: Graph) -> set[str]:
     """Ids of the tensors that are stored with their first axis innermost."""

@@ -6,8 +6,6 @@ from typing import NamedTuple, Protocol
 
 from popdist_py.trace import Category, Span
 
-__all__ = ["CopiesRecord", "WeightCopy"]
-
 
 class WeightCopy(NamedTuple):
     """A tensor of a local replica that is copied to the host."""

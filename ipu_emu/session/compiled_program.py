@@ -17,8 +17,6 @@ from ipu_emu.program.executable import Executable, ProgramReport
 from ipu_emu.session.memory_advice import MemoryAdvice
 from popdist_py.trace import Category, span
 
-__all__ = ["CompiledProgram", "Target", "compile_program", "key_of", "lower", "step_graph"]
-
 
 @dataclass(frozen=True)
 class Target:

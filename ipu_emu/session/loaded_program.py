@@ -27,8 +27,6 @@ from ipu_emu.program.executable import Executable
 from ipu_emu.session.compiled_program import CompiledProgram
 from popdist_py.trace import Category, span
 
-__all__ = ["LoadedProgram", "update_scalars"]
-
 
 class LoadedProgram:
     """``name`` is that of its profile, ``folder`` is for files of Streaming Memory.

@@ -20,8 +20,6 @@ from ipu_emu.graph import Role
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.hardware import Device
 
-__all__ = ["MemoryAdvice", "MemoryRequest"]
-
 #: The most IPUs that a replica may have.
 _WIDEST = 16
 _OFF_CHIP = {

@@ -31,8 +31,6 @@ import popdist_py
 from ipu_emu.poptorch.data.sample_randomness import Generators, SeededOrder, items_with_own_numbers
 from ipu_emu.torch.loading import Loading, Part
 
-__all__ = ["Batches", "Spread", "batches_of"]
-
 _USUAL_SIZE = 32
 
 

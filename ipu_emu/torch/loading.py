@@ -10,8 +10,6 @@ import torch
 
 from ipu_emu.poptorch.data.sample_randomness import WrappedSamples
 
-__all__ = ["Loading", "Part"]
-
 
 @dataclass(frozen=True)
 class Part:

@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["MeanLosses"]
-
 _FUNCTIONS = (torch.nn.functional.cross_entropy, torch.nn.functional.nll_loss)
 _ADVICE = (
     "the mean over a batch of {pieces} micro-batches of replicas would weight targets unequally; give "

@@ -14,9 +14,6 @@ from torch.utils.data import TensorDataset
 from ipu_emu.poptorch.ops import identity_loss
 from ipu_emu.torch.mean_losses import MeanLosses
 
-__all__ = ["CountedLoss", "Objective"]
-
-
 _LOSSES: dict[Any, Any] = {functional.cross_entropy: nn.CrossEntropyLoss, functional.nll_loss: nn.NLLLoss}
 
 

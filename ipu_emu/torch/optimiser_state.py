@@ -11,8 +11,6 @@ import popdist_py
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, ACCL3, STEP
 from ipu_emu.poptorch.executor.executor import PoplarExecutor
 
-__all__ = ["OptimiserState"]
-
 #: The keys of states in PyTorch, and the prefix of their tensors on the device.
 _PREFIXES: tuple[tuple[type, dict[str, str]], ...] = (
     (torch.optim.SGD, {"momentum_buffer": ACCL1}),

@@ -6,8 +6,6 @@ import sys
 import time
 from typing import TextIO
 
-__all__ = ["ProgressBar"]
-
 _WIDTH = 20
 #: Seconds between two changes of the line.
 _INTERVAL = 0.1

@@ -32,8 +32,6 @@ from ipu_emu.torch.objective import CountedLoss, Objective
 from ipu_emu.torch.optimiser_state import OptimiserState
 from ipu_emu.torch.progress_bar import ProgressBar
 
-__all__ = ["train"]
-
 #: The schedulers that step after each weight update; the others step after each epoch.
 _PER_BATCH = (torch.optim.lr_scheduler.OneCycleLR, torch.optim.lr_scheduler.CyclicLR)
 

@@ -19,8 +19,6 @@ from ipu_emu.trace.collective_calls import CollectiveCalls
 from ipu_emu.trace.run import Run
 from popdist_py.trace import MEMORY_RATE, NETWORK
 
-__all__ = ["Bandwidth", "Limit", "bandwidths"]
-
 
 class Limit(StrEnum):
     """The limit that a rate is compared with."""

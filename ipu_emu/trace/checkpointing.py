@@ -8,8 +8,6 @@ from typing import Any
 from ipu_emu.trace.process_trace import Name
 from ipu_emu.trace.run import Process, Run
 
-__all__ = ["checkpointing"]
-
 _Table = dict[tuple[Any, ...], dict[str, Any]]
 
 

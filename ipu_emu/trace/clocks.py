@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from ipu_emu.trace.process_trace import ProcessTrace
 
-__all__ = ["Clock", "clocks"]
-
 
 @dataclass(frozen=True)
 class Clock:

@@ -13,8 +13,6 @@ from ipu_emu.trace.process_trace import Name
 from ipu_emu.trace.run import Run
 from popdist_py.trace.records import Category
 
-__all__ = ["CollectiveCalls", "collective_calls"]
-
 
 @dataclass(frozen=True)
 class CollectiveCalls:

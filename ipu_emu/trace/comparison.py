@@ -12,8 +12,6 @@ from ipu_emu.trace.findings import RunAnalysis
 from ipu_emu.trace.program_profiles import read_profiles
 from ipu_emu.trace.separate_programs import notes_on
 
-__all__ = ["Comparison", "compare"]
-
 #: The smallest fraction of a step, in either run, of a category that sentences mention.
 WORTH = 0.02
 

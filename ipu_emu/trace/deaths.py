@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from ipu_emu.trace.run import Process, Run
 from popdist_py.trace.records import Kind
 
-__all__ = ["Death", "deaths"]
-
 #: The launcher's records of an instance that ended normally, and of one that was ended after another had failed.
 _DONE, _ENDED = "done", "ended"
 

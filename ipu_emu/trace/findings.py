@@ -18,8 +18,6 @@ from ipu_emu.trace.stragglers import inside_steps, lateness, slowness
 from ipu_emu.trace.time_use import OTHER, TimeUse, time_uses
 from popdist_py.trace.records import Category
 
-__all__ = ["Cause", "Finding", "RunAnalysis", "analyse"]
-
 #: The smallest fraction of the time that is a finding.
 WORTH = 0.1
 #: A collective of fewer bytes takes mostly fixed time.

@@ -18,8 +18,6 @@ from typing import Any, TypeVar, cast
 
 from popdist_py import trace
 
-__all__ = ["Graph", "Series", "TraceChannel", "Tracepoint", "createTraceChannel", "instrument", "instrument_fn"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 

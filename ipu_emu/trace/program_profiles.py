@@ -14,8 +14,6 @@ from ipu_emu.errors import ArgumentError
 from popdist_py.files.bounded_read import read_file
 from popdist_py.trace.records import PROFILE_SUFFIX, VERSION
 
-__all__ = ["CHECKPOINTING", "Profiles", "modelled_ops", "read_profiles"]
-
 _LONGEST = 1 << 28
 #: The phase of programs that copy weights to the host.
 CHECKPOINTING = "checkpointing"

@@ -20,8 +20,6 @@ from ipu_emu.trace.time_use import TimeUse
 from ipu_emu.trace.timelines.flows import flows
 from popdist_py.trace import WEIGHTS
 
-__all__ = ["op_table", "report_data"]
-
 #: The columns of the table of ops that come from the profile of the program, for one call.
 _MODELLED = ("modelled_seconds", "modelled_cycles", "flops", "bytes")
 

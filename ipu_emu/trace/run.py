@@ -20,8 +20,6 @@ from ipu_emu.trace.process_trace import ProcessTrace, read_process
 from popdist_py.environment import NAMES, RESTART_COUNT
 from popdist_py.trace.records import SUFFIX, Kind
 
-__all__ = ["STEP", "Process", "Run", "read_run"]
-
 #: The span of a step, in which a session runs.
 STEP = "step"
 

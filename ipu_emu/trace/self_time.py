@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["depths", "self_times"]
-
 
 def depths(spans: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The order of the spans of one thread, outer before inner, and in that order how many spans contain each."""

@@ -8,8 +8,6 @@ from typing import Any
 from ipu_emu.trace.run import Process, Run
 from popdist_py.environment import JOB
 
-__all__ = ["notes_on"]
-
 
 @dataclass
 class _Program:

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from popdist_py.trace.records import BEGIN, RECORD_WORDS, VALUE, Kind
 
-__all__ = ["RECORDS", "SequenceSpans"]
-
 #: One record as read from a file; ``thread`` is its id in the operating system.
 RECORDS = np.dtype(
     [

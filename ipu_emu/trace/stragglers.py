@@ -13,8 +13,6 @@ from ipu_emu.trace.collective_calls import CollectiveCalls
 from ipu_emu.trace.time_use import TimeUse
 from popdist_py.trace.records import Category
 
-__all__ = ["Punctuality", "inside_steps", "lateness", "punctuality", "slowness"]
-
 
 @dataclass(frozen=True)
 class Punctuality:

@@ -12,8 +12,6 @@ from ipu_emu.trace.run import STEP, Process, Run
 from ipu_emu.trace.self_time import self_times
 from popdist_py.trace.records import CATEGORIES
 
-__all__ = ["IMPORTS", "OTHER", "TimeUse", "time_uses"]
-
 #: Time in no span: the program's own work.
 OTHER = "the program itself"
 #: Time before the first span, if the launcher says when the program was started.

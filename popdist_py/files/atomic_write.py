@@ -11,8 +11,6 @@ from typing import BinaryIO
 
 from popdist_py.files.bounded_read import open_regular, without_links
 
-__all__ = ["change_file", "followed", "replace_file", "write_fault"]
-
 #: Characters of a file's name that its temporary name repeats; names have at most 255 bytes.
 _NAME_CHARACTERS = 40
 #: Symbolic links that are followed one after the other, as many as Linux follows.

@@ -8,8 +8,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["open_given", "open_regular", "read_descriptor", "read_file", "without_links"]
-
 _PIECE_BYTES = 1 << 20
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Files that are open already.

@@ -20,8 +20,6 @@ from typing import NamedTuple
 
 from popdist_py.files.bounded_read import open_regular, read_descriptor
 
-__all__ = ["UntrustedError", "file_fault", "folder_fault", "read_trusted"]
-
 _MOST_LINKS = 40
 #: The most bytes of a trusted file, more than any executable has.
 _MOST_BYTES = 16 << 30

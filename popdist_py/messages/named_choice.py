@@ -8,8 +8,6 @@ import click
 
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["NamedChoice"]
-
 
 class NamedChoice(click.Choice[str]):
     """``click.Choice`` whose error ends with the name that was meant."""

@@ -10,8 +10,6 @@ import click
 
 from popdist_py.messages.short_message import short_message
 
-__all__ = ["ShortMessages"]
-
 
 class ShortMessages(click.Command):
     """Cuts long values in the messages about the words of its command line."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["short_message"]
-
 #: Longer words are cut: more than most paths have.
 _LONGEST = 240
 _HEAD, _TAIL = 60, 20

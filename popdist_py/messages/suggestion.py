@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["closest", "did_you_mean"]
-
 
 def closest(name: object, names: Iterable[str]) -> str:
     """The one of ``names`` that ``name`` is probably a misspelling of; "" if none is like it."""

@@ -18,8 +18,6 @@ from typing import cast
 from popdist_py.trace.recorder import Recorder
 from popdist_py.trace.records import END, RECORD_WORDS, WORD_FORMAT
 
-__all__ = ["KeptSpan"]
-
 _Enter = Callable[[], None]
 _Leave = Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], None]
 

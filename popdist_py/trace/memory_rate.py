@@ -6,8 +6,6 @@ from time import perf_counter_ns
 
 from popdist_py.trace.recorder import Recorder
 
-__all__ = ["MEMORY_RATE", "record_memory_rate"]
-
 #: The fact in a trace: GB/s.
 MEMORY_RATE = "copy_gigabytes_per_second"
 _COPIED, _TIMES = 16 << 20, 5

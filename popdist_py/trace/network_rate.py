@@ -14,8 +14,6 @@ from typing import Any
 
 from popdist_py.trace.recorder import Recorder
 
-__all__ = ["NETWORK", "network", "record_network"]
-
 #: The fact in a trace: the name of the interface, and its GB/s; empty and None if they are unknown.
 NETWORK = "network"
 #: Variables that name the interface: of Open MPI, UCX, libfabric and gloo.

@@ -17,8 +17,6 @@ from popdist_py.trace.kept_span import KeptSpan
 from popdist_py.trace.recorder import Recorder, Span
 from popdist_py.trace.records import Category, Kind, key_of
 
-__all__ = ["boot", "counter", "flow", "instant", "recorder", "span", "start", "stop"]
-
 _DEFAULT_LIMIT_MIB = 512
 _LIMIT_DIGITS = 9
 

@@ -42,8 +42,6 @@ from popdist_py.trace.records import (
     key_of,
 )
 
-__all__ = ["Recorder", "Sequence", "Span"]
-
 _CHUNK_WORDS = CHUNK_BYTES // WORD_BYTES
 _FIRST_WORD = CHUNK.size // WORD_BYTES
 _ZEROS = bytes(CHUNK_BYTES)

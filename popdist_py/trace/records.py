@@ -22,34 +22,6 @@ from enum import IntEnum, StrEnum
 from struct import Struct
 from typing import Final
 
-__all__ = [
-    "BEGIN",
-    "CATEGORIES",
-    "CHUNK",
-    "CHUNK_BYTES",
-    "DEFINITION",
-    "END",
-    "HEADER",
-    "HEADER_BYTES",
-    "KEY",
-    "LONGEST_SEQUENCE",
-    "MAGIC",
-    "PROFILE",
-    "PROFILE_SUFFIX",
-    "RECORD_WORDS",
-    "SUFFIX",
-    "VALUE",
-    "VERSION",
-    "WEIGHTS",
-    "WORD_BYTES",
-    "WORD_FORMAT",
-    "Category",
-    "ChunkKind",
-    "Kind",
-    "dropped_records",
-    "key_of",
-]
-
 SUFFIX = ".trace"
 #: The suffix of profiles of programs, JSON files next to an executable or to the trace of a process.
 PROFILE_SUFFIX = ".profile.json"

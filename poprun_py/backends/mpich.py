@@ -7,8 +7,6 @@ from pathlib import Path
 
 from poprun_py.backends.start_command import StartCommand, StartRequest
 
-__all__ = ["SHARED_MEMORY", "command"]
-
 #: The folder of the shared memory of UCX; that of MPICH itself cannot be chosen.
 SHARED_MEMORY = ("UCX_POSIX_DIR",)
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from poprun_py.backends.start_command import StartCommand, StartRequest
 from poprun_py.wire.variables import FOLDER_VARIABLE
 
-__all__ = ["QUICK_START", "SHARED_MEMORY", "command"]
-
 #: Open MPI refuses to run as root, as containers do, without both variables of its version.
 _AS_ROOT = dict.fromkeys(
     (

@@ -6,8 +6,6 @@ from poprun_py.backends import mpich, openmpi
 from poprun_py.backends.openmpi import QUICK_START
 from poprun_py.backends.start_command import StartCommand, StartRequest
 
-__all__ = ["command"]
-
 #: MPI -> srun's name of the PMI through which its processes connect. Its pmi2 also supports PMI-1, MPICH's default.
 _PMI = {"mpich": "pmi2", "openmpi": "pmix"}
 

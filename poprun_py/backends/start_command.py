@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from poprun_py.site.cluster import Cluster
 from poprun_py.site.mpi_installation import MpiInstallation
 
-__all__ = ["StartCommand", "StartRequest"]
-
 
 @dataclass(frozen=True)
 class StartRequest:

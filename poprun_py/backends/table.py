@@ -7,8 +7,6 @@ from collections.abc import Callable
 from poprun_py.backends import mpich, openmpi, srun
 from poprun_py.backends.start_command import StartCommand, StartRequest
 
-__all__ = ["BACKENDS"]
-
 #: Name of the MPI, or "slurm" -> the pure function that returns its start command.
 BACKENDS: dict[str, Callable[[StartRequest], StartCommand]] = {
     "mpich": mpich.command,

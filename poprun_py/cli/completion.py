@@ -22,8 +22,6 @@ from poprun_py.options.option_names import UnknownOption, find_long, find_short
 from poprun_py.options.option_table import OPTIONS, Option
 from poprun_py.options.parsed_options import is_assignment
 
-__all__ = ["Completion", "complete", "completion_script"]
-
 #: Metavariable of an option -> kind of its value; the values of all others are free text.
 _VALUES = {"FILE": "files", "NAME|PATH": "files", "DIR": "folders", "LIST": "hosts", "HOST": "hosts"}
 

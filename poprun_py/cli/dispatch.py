@@ -12,8 +12,6 @@ from poprun_py.options.option_table import LaunchOptions
 from poprun_py.options.parser import parse
 from poprun_py.output.standard_output import write_stdout
 
-__all__ = ["execute"]
-
 _COMPLETE_VARIABLE = "_POPRUN_PY_COMPLETE"  # set by the scripts of --completion
 
 

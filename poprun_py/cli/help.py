@@ -8,8 +8,6 @@ from click.formatting import HelpFormatter
 
 from poprun_py.options.option_table import OPTIONS, Option
 
-__all__ = ["GROUPS", "help_text", "spelling"]
-
 _INTRODUCTION = (
     "Start a program as several instances (processes) that share the replicas of a model; end all of them when "
     "one fails. Everything after the program is passed to the program.",

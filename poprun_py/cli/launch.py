@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from poprun_py.vipu.partition import PartitionAssignment, PartitionRequest
     from poprun_py.vipu.partition_file import PartitionFile
 
-__all__ = ["dry_run", "launch"]
-
 Found = TypeVar("Found")
 
 

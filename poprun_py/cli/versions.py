@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, requires, version
 
-__all__ = ["versions_text"]
-
 _PACKAGE = "poprun-py"
 
 

@@ -12,8 +12,6 @@ import os
 import signal
 import socket
 
-__all__ = ["Canary", "start_canary"]
-
 #: Signals that the supervisor's parent also survives; any other ends both the canary and the parent.
 _SURVIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

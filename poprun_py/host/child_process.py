@@ -12,8 +12,6 @@ from poprun_py.linux import processes
 from poprun_py.linux.pipes import InputPipe, OutputPipe
 from poprun_py.wire import messages
 
-__all__ = ["WINDOW", "ChildProcess", "StreamForwarder"]
-
 #: Bytes of output that may be on their way to the launcher; the program blocks when it has written more.
 WINDOW = 1 << 19
 

@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from poprun_py.linux.job_record import JobRecord
 
-__all__ = ["DaemonGuard"]
-
 #: Prefixes of the commands of daemons, which do not match other commands of a user, such as prte.
 _NAMES = ("orted", "prted")
 

@@ -11,8 +11,6 @@ from poprun_py.wire import messages
 from poprun_py.wire.channel import Channel, connect
 from poprun_py.wire.variables import ADDRESS_VARIABLE, KEY_VARIABLE, RANK_VARIABLE
 
-__all__ = ["report_failed_start"]
-
 #: Seconds within which the launcher must answer.
 _TIMEOUT = 5.0
 

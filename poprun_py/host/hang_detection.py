@@ -16,8 +16,6 @@ from poprun_py.linux import processes
 from poprun_py.linux.event_sources import Timers
 from poprun_py.wire import messages
 
-__all__ = ["HangDetector", "has_ended_but_waits"]
-
 #: Seconds between two checks of a program that has printed a traceback, and that it has to end by itself.
 _HANG_CHECK_INTERVAL, _HANG_TIMEOUT = 0.25, 1.0
 

@@ -9,8 +9,6 @@ from poprun_py.numa.placement import Placement, place
 from poprun_py.numa.topology import discover_local
 from poprun_py.wire.messages import Start
 
-__all__ = ["NETWORK_VARIABLES", "InstanceSetup", "set_up_instance"]
-
 #: Variables that name the network interface to use: of UCX and libfabric (MPICH), and of gloo (PyTorch).
 NETWORK_VARIABLES = ("UCX_NET_DEVICES", "FI_TCP_IFACE", "GLOO_SOCKET_IFNAME")
 

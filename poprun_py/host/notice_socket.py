@@ -10,8 +10,6 @@ from collections.abc import Callable
 from poprun_py.wire.messages import Leaving, Lost, Message, Report
 from poprun_py.wire.variables import REPORT_SOCKET
 
-__all__ = ["NoticeSocket"]
-
 _LARGEST = 256
 _AT_A_TIME = 100
 

@@ -11,8 +11,6 @@ import time
 
 from poprun_py.linux import processes
 
-__all__ = ["ProcessManager"]
-
 #: Prefixes of the commands that start the processes of an MPI.
 _NAMES = ("hydra", "mpiexec", "mpirun", "orte", "prte")
 

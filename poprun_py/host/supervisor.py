@@ -32,8 +32,6 @@ from poprun_py.wire.variables import ADDRESS_VARIABLE, EXECUTABLE_CACHE_PATH, KE
 if TYPE_CHECKING:
     from poprun_py.host.canary import Canary
 
-__all__ = ["CONNECT_TIMEOUT", "supervise"]
-
 CONNECT_TIMEOUT = 20.0
 
 #: Seconds between two checks of whether the launcher's host still answers.

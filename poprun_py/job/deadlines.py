@@ -12,8 +12,6 @@ from poprun_py.plan.launch_plan import LaunchPlan
 from poprun_py.wire import messages
 from poprun_py.wire.connections import Connections
 
-__all__ = ["START_TIMEOUT", "START_TIMEOUT_PER_INSTANCE", "StartupMonitor", "Teardown"]
-
 #: Seconds within which all programs must have started, and seconds that are added for each instance.
 START_TIMEOUT, START_TIMEOUT_PER_INSTANCE = 30.0, 1.0
 

@@ -39,8 +39,6 @@ from poprun_py.wire.channel import Channel
 from poprun_py.wire.connections import Connections
 from poprun_py.wire.listener import Listener
 
-__all__ = ["EventLoop"]
-
 #: Seconds that an instance which made mpirun end the job (MPI_Abort) has to report its own exit code.
 _SETTLE = 0.2
 

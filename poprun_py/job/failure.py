@@ -10,8 +10,6 @@ from poprun_py.plan.launch_plan import Instance
 from poprun_py.wire import messages
 from poprun_py.wire.messages import OWN, UNMANAGED
 
-__all__ = ["CRASHES", "OUTSIDE", "InstanceEnd", "Notices", "aborted", "ended_badly", "first_failure", "signal_name"]
-
 #: Signals that end an instance after a failure in its MPI, or a program with a defect.
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
 

@@ -17,8 +17,6 @@ from poprun_py.output.stderr_end import last_line
 from poprun_py.output.tagged_output import LAST_LINES
 from poprun_py.output.uncaught_exception import find_uncaught
 
-__all__ = ["Console", "explain"]
-
 _BOLD_RED, _PLAIN = b"\x1b[1;31m", b"\x1b[0m"
 
 #: Open MPI's messages when it cannot start, which come from its daemon instead of the instance.

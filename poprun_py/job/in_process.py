@@ -13,8 +13,6 @@ from popdist_py import trace
 from popdist_py.environment import TRACE_FOLDER
 from poprun_py.plan.launch_plan import LaunchPlan
 
-__all__ = ["run_in_process"]
-
 
 def run_in_process(plan: LaunchPlan) -> int:
     """Run the program with the environment of instance 0; return its exit code, unless it raises SystemExit.

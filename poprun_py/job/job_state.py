@@ -16,8 +16,6 @@ from poprun_py.plan.launch_plan import Instance, LaunchPlan
 from poprun_py.wire import messages
 from poprun_py.wire.messages import MPI, OWN, UNMANAGED, Message
 
-__all__ = ["KILL_AFTER", "HostClocks", "JobState"]
-
 
 class HostClocks:
     """The seconds by which the launcher's clock is ahead of each host's."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from popdist_py import trace
 from popdist_py.trace import Category, Recorder, Span
 
-__all__ = ["JobTrace"]
-
 
 class JobTrace:
     """Records one run of a job; without a recorder nothing."""

@@ -17,8 +17,6 @@ from poprun_py.linux.pipes import OutputPipe
 from poprun_py.plan.launch_plan import LaunchPlan
 from poprun_py.wire.variables import ADDRESS_VARIABLE, KEY_VARIABLE, PATH_VARIABLE, RANK_VARIABLE
 
-__all__ = ["channel_addresses", "open_standard_streams", "start_mpirun", "start_watchdog"]
-
 #: Prefixes of the variables of a surrounding process manager, which would confuse the one that is started here.
 _OUTER_MPI_PREFIXES = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "PRTE_LAUNCHED", "HYDI_")
 

@@ -14,8 +14,6 @@ from poprun_py.output.tagged_output import TaggedOutput
 from poprun_py.plan.launch_plan import LaunchPlan
 from poprun_py.wire.messages import STDERR
 
-__all__ = ["OutputDelivery"]
-
 
 class OutputDelivery:
     """Delivers the output of all instances; an instance may write as many bytes again as have been delivered."""

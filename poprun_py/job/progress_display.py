@@ -11,8 +11,6 @@ from poprun_py.output.progress_table import InstanceRow, ProgressTable
 from poprun_py.output.screen import Screen
 from poprun_py.plan.launch_plan import LaunchPlan
 
-__all__ = ["ProgressDisplay"]
-
 #: Seconds until the table first appears, and between two drawings of it or two groups of plain lines.
 _FIRST_DRAWING, _REDRAWING, _PLAIN_LINES = 1.0, 0.5, 10.0
 

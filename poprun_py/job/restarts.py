@@ -19,8 +19,6 @@ from poprun_py.output.log import Log
 from poprun_py.output.screen import Screen
 from poprun_py.plan.launch_plan import LaunchPlan
 
-__all__ = ["run_with_restarts"]
-
 #: What a shell reads even within double quotes, in which Open MPI passes paths through ssh.
 _READ_BY_SHELLS = frozenset('"$`\\!\r\n')
 

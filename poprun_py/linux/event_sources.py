@@ -8,8 +8,6 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 
-__all__ = ["SignalPipe", "Timers"]
-
 
 class SignalPipe:
     """A pipe that becomes readable when one of the signals ``numbers`` arrives; main thread only.

@@ -6,8 +6,6 @@ import ctypes
 import os
 from collections.abc import Collection, Iterable, Iterator
 
-__all__ = ["hide_values"]
-
 #: The addresses of the start and the end of the command line, fields of /proc/PID/stat counted from the state.
 _ARGUMENTS = slice(45, 47)
 

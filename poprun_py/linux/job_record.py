@@ -20,8 +20,6 @@ import re
 import stat
 from collections.abc import Collection, Iterable, Iterator
 
-__all__ = ["JobRecord", "new_folder", "remove_abandoned", "temporary_folders"]
-
 _SHARED_MEMORY = "/dev/shm"
 
 _SUFFIX = ".files"

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from poprun_py.errors import PROCESS_LIMIT_ADVICE, PoprunError
 
-__all__ = ["allow_open_files", "process_shortage"]
-
 #: Open files that the launcher and the MPI's process manager need, and those that each instance adds.
 _ALWAYS, _PER_INSTANCE = 48, 6
 

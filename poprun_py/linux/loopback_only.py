@@ -11,8 +11,6 @@ import socket
 import struct
 from collections.abc import Iterator
 
-__all__ = ["ignore_other_hosts"]
-
 _SO_ATTACH_FILTER = 26
 _SYS_PIDFD_GETFD = 438
 

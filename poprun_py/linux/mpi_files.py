@@ -16,8 +16,6 @@ import signal
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["FOLDERS", "MpiFiles"]
-
 #: Where MPIs make files, whatever TMPDIR is.
 FOLDERS = ("/dev/shm", "/tmp")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["InputPipe", "OutputPipe"]
-
 _PIECE = 1 << 16
 
 

@@ -17,28 +17,6 @@ from collections.abc import Mapping, Sequence
 
 from poprun_py.errors import PROCESS_LIMIT_ADVICE
 
-__all__ = [
-    "adopt_orphans",
-    "all_pids",
-    "close_listening_sockets",
-    "command",
-    "descendants",
-    "die_with_parent",
-    "end_descendants",
-    "has_lost_children",
-    "is_alive",
-    "is_ending",
-    "kill",
-    "kill_group",
-    "parent",
-    "proc_fault",
-    "reap",
-    "resource_usage",
-    "spawn",
-    "start_ticks",
-    "started_at",
-]
-
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 

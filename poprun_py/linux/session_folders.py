@@ -18,8 +18,6 @@ from collections.abc import Iterable, Sequence
 
 from poprun_py.linux import processes
 
-__all__ = ["began_at", "folders_of", "folders_without_daemon"]
-
 #: The session folder of a daemon of Open MPI; its pid follows.
 _SESSIONS = ("ompi", "prterun", "prted")
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 
 from poprun_py.numa.placement import Placement
 
-__all__ = ["bind"]
-
 #: Machine -> the number of set_mempolicy, which the C library does not wrap.
 _SET_MEMPOLICY = {
     "x86_64": 238,

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from poprun_py.numa.topology import NumaTopology, format_cpu_list
 
-__all__ = ["DISABLED", "STRATEGIES", "Placement", "place"]
-
 DISABLED = "disabled"
 
 

@@ -10,8 +10,6 @@ import os
 from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
 
-__all__ = ["NumaNode", "NumaTopology", "discover", "discover_local", "format_cpu_list", "parse_cpu_list"]
-
 
 class NumaNode(NamedTuple):
     """A NUMA node with usable CPUs: its ``cores`` (the CPUs of each), and the nodes of its nearest ``memory``.

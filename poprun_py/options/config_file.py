@@ -24,8 +24,6 @@ from poprun_py.errors import UsageError
 from poprun_py.options.option_table import OPTIONS, LaunchOptions, Option
 from poprun_py.options.parsed_options import ParsedOptions
 
-__all__ = ["export", "exported", "load"]
-
 #: Far more than any configuration needs; reading stops there.
 _MOST_BYTES = 1 << 20
 

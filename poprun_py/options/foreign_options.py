@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FOREIGN", "ForeignOption", "find_foreign"]
-
 
 @dataclass(frozen=True)
 class ForeignOption:

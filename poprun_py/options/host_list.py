@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from popdist_py.files.bounded_read import open_given
 from poprun_py.errors import UsageError
 
-__all__ = ["Host", "expanded", "from_file", "from_list", "names_here"]
-
 #: Far more hosts than any cluster has; a larger range is a typing error.
 _MOST = 65536
 #: The most characters of a host file: those of the most hosts, and comments.

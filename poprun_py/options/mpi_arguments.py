@@ -16,8 +16,6 @@ from itertools import pairwise
 from poprun_py.errors import UsageError
 from poprun_py.options.option_table import LaunchOptions
 
-__all__ = ["MpiArguments", "classify_arguments", "tcp_network"]
-
 #: Options of Open MPI, without dashes -> number of values that follow.
 _OPENMPI: dict[str, int] = {
     "allow-run-as-root": 0,

@@ -8,8 +8,6 @@ from popdist_py.messages.suggestion import closest
 from poprun_py.options.foreign_options import find_foreign
 from poprun_py.options.option_table import OPTIONS, Option
 
-__all__ = ["UnknownOption", "find_long", "find_short", "is_option", "option_of"]
-
 _BY_SPELLING = {spelling: option for option in OPTIONS for spelling in option.spellings}
 
 

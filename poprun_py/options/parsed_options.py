@@ -15,8 +15,6 @@ from poprun_py.options import values
 from poprun_py.options.option_names import UnknownOption, find_long, find_short
 from poprun_py.options.option_table import Option
 
-__all__ = ["ParsedOptions", "is_assignment"]
-
 
 class _Refused(Exception):
     """The value of an option cannot be used; the message is the mistake."""

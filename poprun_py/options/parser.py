@@ -8,8 +8,6 @@ from poprun_py.options.option_table import LaunchOptions
 from poprun_py.options.parsed_options import ParsedOptions
 from poprun_py.options.validation import validated
 
-__all__ = ["parse"]
-
 
 def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> LaunchOptions:
     """Parse ``argv`` (without the name of the launcher) and the file that --import-config names.

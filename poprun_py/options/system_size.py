@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["SYSTEM_VARIABLE", "partition_size", "system_size"]
-
 SYSTEM_VARIABLE = "IPU_EMU_SYSTEM"
 
 #: IPUs of the largest installation that Graphcore describes.

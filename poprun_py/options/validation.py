@@ -12,8 +12,6 @@ from poprun_py.options.option_names import option_of
 from poprun_py.options.option_table import ILD_SIZE, LaunchOptions
 from poprun_py.options.system_size import SYSTEM_VARIABLE, system_size
 
-__all__ = ["validated"]
-
 #: PopRun's variable for the log level, and its values as a verbosity.
 _LOG_LEVEL = "POPRUN_LOG_LEVEL"
 _VERBOSITY = {"INFO": 1, "DEBUG": 2, "TRACE": 2} | dict.fromkeys(("", "WARN", "ERR", "CRITICAL", "OFF"), 0)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["boolean", "choice", "count", "index", "local_words", "port", "seconds", "shell_words", "text"]
-
 _BOOLEANS = {
     **dict.fromkeys(("yes", "on", "true", "1"), True),
     **dict.fromkeys(("no", "off", "false", "0"), False),

@@ -13,8 +13,6 @@ from poprun_py.output.tagged_output import Tagger
 from poprun_py.output.writer_thread import WriterThread
 from poprun_py.wire.messages import STREAMS
 
-__all__ = ["InstanceLogs", "held_logs"]
-
 _LOCK = ".poprun-py.lock"
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -7,8 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 
-__all__ = ["DEBUG", "INFO", "Log", "printable", "say", "write_stderr"]
-
 INFO, DEBUG = 1, 2
 _LETTERS = {INFO: "I", DEBUG: "D"}
 

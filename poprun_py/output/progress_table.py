@@ -11,8 +11,6 @@ from typing import Any
 
 from poprun_py.wire.messages import Report, Usage
 
-__all__ = ["InstanceRow", "ProgressTable"]
-
 #: Seconds over which samples/s is averaged.
 _WINDOW = 5.0
 

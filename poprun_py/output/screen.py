@@ -10,8 +10,6 @@ from poprun_py.output.tag_colors import wants_color
 from poprun_py.output.writer_thread import WriterThread
 from poprun_py.wire.messages import STDERR, STDOUT
 
-__all__ = ["Screen"]
-
 
 def _do_nothing() -> None:
     return

@@ -7,8 +7,6 @@ import sys
 
 from poprun_py.errors import PoprunError
 
-__all__ = ["write_stdout"]
-
 
 def write_stdout(data: bytes) -> None:
     """Write ``data``; raise PoprunError if that fails. Nothing is written to a closed stdout."""

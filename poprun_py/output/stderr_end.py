@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["abort_code", "last_line", "ranks_that_missed_a_peer"]
-
 #: What MPICH writes to the stderr of the process of a rank that calls MPI_Abort.
 _ABORT = rb"(?m)^Abort\(-?\d+\) on node \d+ .*: application called MPI_Abort\(.*, (-?\d+)\) - process (\d+)$"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["PALETTE", "tag_colors", "wants_color"]
-
 #: Indices of the 256-colour table, which all terminals share. Each has a contrast of at least 3 to a black and to a
 #: white background. Any two differ by 30 or more in CIE L*a*b*, also as seen without red or without green cones
 #: (tests/poprun_py/output/test_tag_colors.py computes both); red is left to errors.

@@ -8,8 +8,6 @@ from time import monotonic
 
 from poprun_py.wire.messages import STDERR, STDOUT, STREAMS
 
-__all__ = ["LAST_LINES", "LONGEST_LINE", "TaggedOutput", "Tagger", "tag"]
-
 #: Bytes that are kept of an unfinished line; a longer line is written in pieces.
 LONGEST_LINE = 16 << 20
 

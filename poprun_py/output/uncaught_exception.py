@@ -6,8 +6,6 @@ import os
 import re
 from dataclasses import dataclass
 
-__all__ = ["Uncaught", "find_uncaught"]
-
 _HEADER = b"Traceback (most recent call last):"
 
 #: Patterns are compiled when an instance has written something: at the import they would delay every job by 2 ms.

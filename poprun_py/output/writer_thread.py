@@ -11,8 +11,6 @@ from operator import itemgetter
 
 from poprun_py.errors import PROCESS_LIMIT_ADVICE, PoprunError
 
-__all__ = ["WriterThread"]
-
 
 class WriterThread:
     """Writes data in order; ``wake`` is called from the thread after each write.

@@ -20,8 +20,6 @@ from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
 from poprun_py.wire.variables import ADDRESS_VARIABLE, KEY_VARIABLE, PATH_VARIABLE, RANK_VARIABLE
 
-__all__ = ["SUPERVISOR_FILE", "Instance", "LaunchPlan", "plan"]
-
 #: The script that mpirun starts, once per instance.
 SUPERVISOR_FILE = os.path.join(os.path.dirname(os.path.abspath(poprun_py.__file__)), "host", "supervisor_main.py")
 

@@ -8,8 +8,6 @@ from poprun_py.numa.topology import NumaTopology
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.options.system_size import partition_size
 
-__all__ = ["notes"]
-
 #: Options that PopRun has and that have no effect: the field, its option, and why.
 _WITHOUT_EFFECT = (
     ("synchronise_python_venv", "every host needs the virtual environment at the same path"),

@@ -15,8 +15,6 @@ from poprun_py.plan.launch_plan import Instance, LaunchPlan
 from poprun_py.plan.topology_table import topology_table
 from poprun_py.vipu.partition import PartitionAssignment
 
-__all__ = ["as_json", "as_text", "report", "topology_report"]
-
 
 def report(plan: LaunchPlan, options: LaunchOptions, assignment: PartitionAssignment | None = None) -> str:
     """Return what --dry-run prints, in the format that --format names."""

@@ -13,8 +13,6 @@ from poprun_py.plan.launch_plan import LaunchPlan
 if TYPE_CHECKING:
     from poprun_py.vipu.partition import PartitionAssignment, PartitionRequest
 
-__all__ = ["TARGET_OPTIONS", "pod_environment", "with_pod_environment"]
-
 TARGET_OPTIONS = "POPLAR_TARGET_OPTIONS"
 
 

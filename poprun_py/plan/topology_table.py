@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["Cell", "topology_table"]
-
 _TITLE = "poprun topology"
 _LABEL_WIDTH = 11
 

@@ -16,8 +16,6 @@ from poprun_py.options.mpi_arguments import tcp_network
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.site import slurm_allocation
 
-__all__ = ["MPI", "SLURM", "Cluster", "find_cluster"]
-
 #: The command that starts the supervisors: an MPI's mpirun, or srun.
 MPI, SLURM = "mpi", "slurm"
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from poprun_py.errors import PoprunError
 from poprun_py.numa.topology import NumaTopology, discover_local
 
-__all__ = ["Machine"]
-
 
 @dataclass(frozen=True)
 class Machine:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from poprun_py.errors import MpiNotFoundError
 
-__all__ = ["MPI_FAMILIES", "MPI_VARIABLE", "MpiInstallation", "find_mpi", "version_text"]
-
 MPI_VARIABLE = "POPRUN_PY_MPI"
 _LIBRARY_VARIABLE = "MPI4PY_LIBMPI"
 _LAUNCHERS = ("mpirun", "mpiexec")

@@ -11,8 +11,6 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network, NetmaskValueE
 
 from poprun_py.errors import UsageError
 
-__all__ = ["LOOPBACK", "Interface", "addresses_towards", "interface_in", "interfaces", "subnet_named"]
-
 LOOPBACK = "127.0.0.1"
 
 _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from poprun_py.errors import ProgramError
 
-__all__ = ["find_program"]
-
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as shells have it
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from poprun_py.errors import UsageError
 from poprun_py.options.host_list import expanded
 
-__all__ = ["Allocation", "allocation", "find_srun", "missing"]
-
 _JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
 _HOSTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 

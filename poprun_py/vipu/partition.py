@@ -24,16 +24,6 @@ from poprun_py.options.option_table import PARTITION_VARIABLE, LaunchOptions, Op
 from poprun_py.options.system_size import partition_size
 from poprun_py.output.log import Log
 
-__all__ = [
-    "Partition",
-    "PartitionAssignment",
-    "PartitionRequest",
-    "PartitionUser",
-    "Server",
-    "assign_partition",
-    "partition_request",
-]
-
 _DEFAULT_NAME = "poprun"
 
 #: Field of LaunchOptions -> the variable that replaces a missing option, and the value without either.

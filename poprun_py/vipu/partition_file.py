@@ -21,8 +21,6 @@ from poprun_py.errors import PoprunError, VipuBusyError
 from poprun_py.linux.processes import start_ticks
 from poprun_py.vipu.partition import Partition, PartitionAssignment, PartitionRequest, PartitionUser, assign_partition
 
-__all__ = ["PartitionFile", "partition_file"]
-
 #: Seconds between two attempts to take a lock, or a partition, that others hold.
 _PAUSE = 0.02
 _PAUSE_BETWEEN_ATTEMPTS = 1.0

@@ -25,8 +25,6 @@ import time
 from poprun_py.errors import ChannelClosed, ChannelError
 from poprun_py.wire.messages import LARGEST, Message, decode, encode
 
-__all__ = ["SILENCE", "Channel", "Handshake", "connect", "new_key"]
-
 _CHALLENGE = 32
 _PROOF = 32
 _LENGTH = 4

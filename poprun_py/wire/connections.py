@@ -9,8 +9,6 @@ from poprun_py.errors import ChannelClosed, ChannelError
 from poprun_py.wire.channel import SILENCE, Channel
 from poprun_py.wire.messages import Message
 
-__all__ = ["Connections"]
-
 
 class Connections:
     """Reads every channel and calls ``on_message(rank, message)``, or ``on_loss(rank, why)`` when a channel is lost.

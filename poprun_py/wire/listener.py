@@ -13,8 +13,6 @@ from poprun_py.linux.event_sources import Timers
 from poprun_py.wire import messages
 from poprun_py.wire.channel import Channel, Handshake, new_key
 
-__all__ = ["Listener"]
-
 #: Seconds that a peer has for each step of its introduction, and how many peers may be in it: one more, and the
 #: oldest is refused.
 _TIMEOUT, _MOST_PENDING = 10.0, 256

@@ -29,40 +29,6 @@ import msgpack
 
 from poprun_py.errors import ChannelError
 
-__all__ = [
-    "LARGEST",
-    "LAUNCHER",
-    "MPI",
-    "OWN",
-    "STDERR",
-    "STDOUT",
-    "STREAMS",
-    "UNMANAGED",
-    "Credit",
-    "Exited",
-    "Gone",
-    "Hello",
-    "Hung",
-    "Input",
-    "InputTaken",
-    "Leave",
-    "Leaving",
-    "Lost",
-    "Message",
-    "NotStarted",
-    "Orphaned",
-    "Output",
-    "Report",
-    "Signal",
-    "Start",
-    "Started",
-    "Stop",
-    "Usage",
-    "Waiting",
-    "decode",
-    "encode",
-]
-
 #: Bytes of the largest message that is accepted.
 LARGEST = 4 << 20
 

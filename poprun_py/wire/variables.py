@@ -4,16 +4,6 @@ Constants only, so that planning a job imports nothing that runs one. The last t
 popdist_py/environment.py: importing popdist_py would delay every supervisor by 10 ms.
 """
 
-__all__ = [
-    "ADDRESS_VARIABLE",
-    "EXECUTABLE_CACHE_PATH",
-    "FOLDER_VARIABLE",
-    "KEY_VARIABLE",
-    "PATH_VARIABLE",
-    "RANK_VARIABLE",
-    "REPORT_SOCKET",
-]
-
 #: Where the launcher listens: ``host:port``, or several separated by commas.
 ADDRESS_VARIABLE = "POPRUN_PY_CHANNEL"
 

@@ -14,8 +14,6 @@ from gcl.core.groups import Group
 from gcl.scheduling.methods.ring_stream import FragmentPart, RingTrack, merge
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, CrossReplicaCopy, Exchange, Slice, Step
 
-__all__ = ["all_to_all"]
-
 
 def all_to_all(track: RingTrack) -> Iterator[Step]:
     """In exchange s (from 0) member r sends slice r+s+1 to member r+s+1, and receives its slice r-s-1. Slice r stays.

@@ -21,8 +21,6 @@ from gcl.scheduling.methods.ring_stream import (
 )
 from gcl.scheduling.program.step_program import Step
 
-__all__ = ["all_gather", "reduce_scatter"]
-
 
 def reduce_scatter(track: RingTrack) -> Iterator[Step]:
     """Reduce the first floor(w/2) elements of each fragment by clockwise_ring, the others by anticlockwise_ring.

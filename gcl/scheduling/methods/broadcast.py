@@ -18,8 +18,6 @@ from gcl.core.groups import Group
 from gcl.scheduling.methods.ring_stream import FragmentPart, RingTrack, merge
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, CrossReplicaCopy, Exchange, Reduce, Slice, Step
 
-__all__ = ["all_gather", "broadcast", "reduce_scatter"]
-
 _RECEIVED, _SUM = "received", "sum"
 
 

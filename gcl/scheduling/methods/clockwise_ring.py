@@ -18,8 +18,6 @@ from gcl.scheduling.methods.ring_stream import (
 )
 from gcl.scheduling.program.step_program import Step
 
-__all__ = ["all_gather", "reduce_scatter"]
-
 
 def reduce_scatter(track: RingTrack) -> Iterator[Step]:
     """Send partial sums to the next position; a fragment starts one position after its owner and ends at its owner.

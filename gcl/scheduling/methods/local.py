@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from gcl.scheduling.methods.ring_stream import CLOCKWISE, RingTrack
 from gcl.scheduling.program.step_program import Copy, Step
 
-__all__ = ["reduce_scatter"]
-
 
 def reduce_scatter(track: RingTrack) -> Iterator[Step]:
     """Keep fragment i of the own tensor, i being the index in the group."""

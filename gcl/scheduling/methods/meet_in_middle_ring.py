@@ -24,8 +24,6 @@ from gcl.scheduling.methods.ring_stream import (
 )
 from gcl.scheduling.program.step_program import Copy, Exchange, Reduce, Step
 
-__all__ = ["all_gather", "reduce_scatter"]
-
 
 def reduce_scatter(track: RingTrack) -> Iterator[Step]:
     """Reduce each fragment along both halves of the ring; its owner combines the two results.

@@ -24,8 +24,6 @@ from gcl.scheduling.methods import (
 from gcl.scheduling.methods.ring_stream import Generator
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["METHODS", "Method", "MethodPrograms", "method_chain"]
-
 
 class Method(StrEnum):
     """The methods; AUTO is not an algorithm: it leaves the choice to GCL (see the module docstring)."""

@@ -23,8 +23,6 @@ from gcl.scheduling.methods.ring_stream import (
 )
 from gcl.scheduling.program.step_program import Step
 
-__all__ = ["all_gather", "reduce_scatter"]
-
 #: (direction, index of the ring order) of each quarter.
 _WAYS = ((CLOCKWISE, 0), (CLOCKWISE, 1), (ANTICLOCKWISE, 0), (ANTICLOCKWISE, 1))
 

@@ -18,8 +18,6 @@ from itertools import accumulate
 from gcl.core.groups import Group
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, CrossReplicaCopy, Exchange, Reduce, Slice, Step
 
-__all__ = ["Generator", "RingStream", "RingTrack", "cut", "merge", "merge_streams"]
-
 CLOCKWISE, ANTICLOCKWISE = 1, -1
 
 

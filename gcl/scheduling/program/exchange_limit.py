@@ -14,8 +14,6 @@ from dataclasses import replace
 
 from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange, Slice, Step, StepProgram
 
-__all__ = ["limited"]
-
 
 def limited(program: StepProgram, most: int) -> StepProgram:
     """``program`` with exchanges in which no IPU sends more than ``most`` elements (at least 1 per copy)."""

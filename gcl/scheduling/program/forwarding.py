@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from gcl.fabric.fabric import Fabric
 from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange, Slice, Step, StepProgram
 
-__all__ = ["forwarded"]
-
 
 def forwarded(program: StepProgram, fabric: Fabric) -> StepProgram:
     """``program`` with every transfer made of hops between neighbouring replicas of ``fabric``."""

@@ -21,8 +21,6 @@ from gcl.core.operators import Operator
 from gcl.errors import ArgumentError
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Exchange, Reduce, Slice, Step, StepProgram
 
-__all__ = ["OPERATIONS", "Exchanger", "InterpreterState", "OneProcess", "Operation", "execute", "run"]
-
 #: A ufunc of own and received.
 Combine = Callable[..., np.ndarray]
 

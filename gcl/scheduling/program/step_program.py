@@ -21,18 +21,6 @@ from functools import cached_property
 from gcl.core.groups import Group
 from gcl.core.request import Collective
 
-__all__ = [
-    "INPUT",
-    "OUTPUT",
-    "Copy",
-    "CrossReplicaCopy",
-    "Exchange",
-    "Reduce",
-    "Slice",
-    "Step",
-    "StepProgram",
-]
-
 INPUT, OUTPUT = "input", "output"
 
 

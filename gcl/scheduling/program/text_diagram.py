@@ -10,8 +10,6 @@ from __future__ import annotations
 from gcl.fabric.fabric import Fabric, Topology
 from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange, StepProgram
 
-__all__ = ["columns", "exchange_table", "ladder", "sent_fragment"]
-
 
 def columns(program: StepProgram, group: int = 0) -> list[int]:
     """The replicas of one group in the order in which they are drawn: that of the first ring, if there is one."""

@@ -14,8 +14,6 @@ from itertools import zip_longest
 from gcl.fabric.fabric import Fabric, Topology
 from gcl.scheduling.program.step_program import Exchange, Step, StepProgram
 
-__all__ = ["pairs", "split"]
-
 
 def pairs(sizes: dict[int, int]) -> list[tuple[int, ...]]:
     """The IPUs, of those with ``sizes`` (IPU -> bytes or elements), of each exchange, in order."""

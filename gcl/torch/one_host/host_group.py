@@ -36,8 +36,6 @@ from gcl.torch.one_host.traced_messages import messages
 from gcl.transport.memory import shared_memory
 from gcl.transport.paths.memory_path import MemoryPath
 
-__all__ = ["HostGroup"]
-
 #: Tensors up to this size are staged in the segment.
 STAGED_BYTES = 1 << 16
 #: Inputs up to this size are copied into the segment, from which the other ranks copy within the caches.

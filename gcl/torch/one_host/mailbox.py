@@ -19,8 +19,6 @@ from gcl.kernels.jit import bare
 from gcl.transport.memory.segment import array_at
 from gcl.transport.paths.memory_path import MemoryPath
 
-__all__ = ["Letter", "Mailbox"]
-
 _SLOTS = 16
 _LINE = 128  # bytes: the written count, the read count and each bell have separate lines
 _WORDS = 8  # int64 of a slot, which holds a letter

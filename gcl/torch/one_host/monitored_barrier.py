@@ -11,8 +11,6 @@ from torch.distributed import DistBackendError
 
 from gcl.torch.work import GclWork
 
-__all__ = ["RESERVED", "monitored_barrier"]
-
 #: The first tag that programs cannot use: PyTorch's tags are 32-bit numbers.
 RESERVED = 1 << 40
 _HELLO, _GO = RESERVED, RESERVED + 1

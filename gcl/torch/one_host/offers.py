@@ -24,8 +24,6 @@ from gcl.transport.memory.relayed_copies import Received, Sent, relay_layout, re
 from gcl.transport.memory.segment import array_at
 from gcl.transport.paths.memory_path import MemoryPath
 
-__all__ = ["Offers", "Pieces", "Wanted", "apart"]
-
 #: Pieces of at least this many bytes are not copied into the segment.
 DIRECT_BYTES = 1 << 19
 _WORD = np.dtype(np.int64)

@@ -26,8 +26,6 @@ from gcl.transport.memory.process_vm import transfer
 from gcl.transport.memory.segment import array_at
 from gcl.transport.paths.memory_path import MemoryPath
 
-__all__ = ["PointToPoint", "Receive"]
-
 #: Messages of at least this many bytes are not copied into the segment.
 _DIRECT_BYTES = 1 << 18
 _NAP = 0.02

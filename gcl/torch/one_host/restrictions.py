@@ -15,8 +15,6 @@ from contextlib import contextmanager
 
 from gcl.errors import TransportError
 
-__all__ = ["shared_memory_left", "shares_memory", "warn_of_copies", "warn_of_small_shared_memory"]
-
 _SHARED_MEMORY = "/dev/shm"
 _MIB = 1 << 20
 #: Advice of the error about address space that cannot be reserved.

@@ -22,8 +22,6 @@ from gcl.torch.tensors import REDUCED, array_of
 from gcl.transport.memory.segment import array_at, map_over
 from gcl.transport.paths.memory_path import MemoryPath
 
-__all__ = ["SharedStorages"]
-
 _PAGE = 4096
 _WORD, _BYTE = np.dtype(np.int64), np.dtype(np.uint8)
 _NOWHERE = -1

@@ -18,8 +18,6 @@ from popdist_py import trace
 from popdist_py.trace import Category, Kind, Recorder
 from popdist_py.trace.records import key_of
 
-__all__ = ["messages"]
-
 
 def messages(path: MemoryPath, names: tuple[str, ...]) -> PointToPoint:
     """The sends and receives of a rank; they are recorded if this process records a trace."""

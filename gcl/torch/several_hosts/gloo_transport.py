@@ -23,8 +23,6 @@ from gcl.errors import PeerLost
 from gcl.torch.several_hosts.host_transport import ELSEWHERE
 from gcl.torch.work import GclWork
 
-__all__ = ["GlooTransport"]
-
 
 class GlooTransport:
     """Rank ``rank`` of ``ranks``, which meet over ``store`` (``several_hosts.host_transport``)."""

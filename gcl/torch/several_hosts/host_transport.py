@@ -9,8 +9,6 @@ import numpy as np
 
 from gcl.torch.work import GclWork
 
-__all__ = ["ELSEWHERE", "HostTransport"]
-
 #: The peer that caused an error, where the transport does not say which.
 ELSEWHERE = "a rank of another host"
 

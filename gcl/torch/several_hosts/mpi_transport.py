@@ -15,8 +15,6 @@ from gcl.torch.several_hosts.host_transport import ELSEWHERE
 from gcl.torch.work import GclWork
 from gcl.transport.mpi.process_subset import Pending, ProcessSubset
 
-__all__ = ["MpiTransport"]
-
 #: Polls that only yield the core, and seconds to sleep between later ones.
 _YIELDS, _NAP = 500, 50e-6
 _BYTE = np.dtype(np.uint8)

@@ -20,8 +20,6 @@ from popdist_py import trace
 from popdist_py.trace import Category, Kind, Recorder
 from popdist_py.trace.records import key_of
 
-__all__ = ["Messages", "messages_of"]
-
 
 class Messages(Protocol):
     """The messages of a group."""

@@ -26,8 +26,6 @@ from gcl.torch.several_hosts.host_transport import HostTransport
 from gcl.torch.several_hosts.traced_messages import messages_of
 from gcl.torch.tensors import array_of
 
-__all__ = ["SeveralHosts"]
-
 _BYTE = np.dtype(np.uint8)
 
 

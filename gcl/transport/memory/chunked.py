@@ -34,8 +34,6 @@ from gcl.kernels.jit import bare, bare_part
 from gcl.reduce.reduction import reduce_range
 from gcl.transport.rendezvous.rank_table import CallStage, Table, meet, meet_again, met, tables
 
-__all__ = ["StagingLayout", "chunked_all_reduce", "staging_layout"]
-
 _MOST, _LEAST = 131072, 32768  # bytes of one rank's part of a round
 _FOOTPRINT = 3 << 20  # bytes of all sets of all ranks
 _SETS = 3  # at least one per overlapping round

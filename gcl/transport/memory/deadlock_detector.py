@@ -28,8 +28,6 @@ from gcl.errors import CollectiveMismatch
 from gcl.transport.memory.memory_domain import MemoryDomain
 from gcl.transport.rendezvous.rendezvous import CROSSED, Line, left, line_of, mark_left
 
-__all__ = ["DeadlockDetector", "WaitStatus"]
-
 #: Seconds of waiting before a rank looks for a deadlock.
 _PATIENCE = 1.0
 #: Heartbeats of another rank since this one began to look, so that both were seen waiting at the same time.

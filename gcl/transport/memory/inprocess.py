@@ -10,8 +10,6 @@ from gcl.transport.memory.memory_domain import MemoryDomain, control_bytes, core
 from gcl.transport.memory.process_vm import can_access_process
 from gcl.transport.memory.segment import DEFAULT_BYTES, Segment, map_memory
 
-__all__ = ["domains"]
-
 
 def domains(ranks: int = 1, *, segment_bytes: int = DEFAULT_BYTES) -> list[MemoryDomain]:
     """One domain for each of ``ranks`` threads of this process."""

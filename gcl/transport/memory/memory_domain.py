@@ -14,8 +14,6 @@ from gcl.transport.memory.segment import Segment
 from gcl.transport.rendezvous.process_liveness import Process
 from gcl.transport.rendezvous.rendezvous import LINE
 
-__all__ = ["TEXT_BYTES", "MemoryDomain", "control_bytes", "core_cache_bytes"]
-
 #: Bytes in the control block for the description of each rank's call.
 TEXT_BYTES = 2048
 

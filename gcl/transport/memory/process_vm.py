@@ -9,8 +9,6 @@ import numpy as np
 from gcl.kernels.jit import bare
 from gcl.kernels.system_calls import process_vm_readv, process_vm_writev
 
-__all__ = ["can_access_process", "transfer"]
-
 
 @bare
 def transfer(process: int, here: int, there: int, n: int, write: bool, vectors: Any) -> Any:

@@ -27,8 +27,6 @@ from gcl.kernels.jit import bare, bare_part
 from gcl.reduce.reduction import reduce_range
 from gcl.transport.rendezvous.rank_table import CallStage, Table, has_met, meet_again, met
 
-__all__ = ["Received", "RelayLayout", "Sent", "relay", "relay_layout", "relay_words"]
-
 _LAG, _SETS = 2, 4
 _LAG_IN_TURNS, _SETS_IN_TURNS = 1, 2
 _SET_BYTES = 1 << 19

@@ -20,8 +20,6 @@ import numpy as np
 
 from gcl.errors import ArgumentError, TransportError
 
-__all__ = ["DEFAULT_BYTES", "Segment", "array_at", "map_memory", "map_over"]
-
 _ALIGNMENT = 4096
 _MAP_NORESERVE, _MAP_FIXED = 0x4000, 0x10
 _FAILED = ctypes.c_void_p(-1).value  # what mmap returns on failure

@@ -22,8 +22,6 @@ from gcl.transport.memory.process_vm import can_access_process
 from gcl.transport.memory.segment import DEFAULT_BYTES, Segment, map_memory
 from gcl.transport.rendezvous.process_liveness import Process
 
-__all__ = ["domain"]
-
 
 class _Peer(NamedTuple):
     """The description of a process for its peers."""

@@ -9,8 +9,6 @@ import numpy as np
 from gcl.core.prepared_call import DONE
 from gcl.kernels.copies import copying
 
-__all__ = ["StagedCopies"]
-
 
 class StagedCopies:
     """A kernel that runs on copies of tensors which other ranks cannot address.

@@ -31,8 +31,6 @@ from gcl.transport.rendezvous.rank_table import (
     tables,
 )
 
-__all__ = ["zero_copy_copy", "zero_copy_reduce"]
-
 
 @bare_part
 def _reduce(table: Any, call: Any, recipe: Any, scratch: Any) -> None:

@@ -20,8 +20,6 @@ import numpy as np
 from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.mpi.mpi_requests import Message, Tag
 
-__all__ = ["Announcements", "Header", "Notice", "encode", "text_of"]
-
 _TEXT_BYTES = 1 << 14
 
 

@@ -12,8 +12,6 @@ from gcl.transport.messages.persistent_sendrecv import Transfers
 from gcl.transport.messages.reduce_collectives import Rows
 from gcl.transport.mpi.mpi_requests import Message
 
-__all__ = ["all_gather", "all_to_all", "broadcast"]
-
 
 def all_gather(
     channel: MessageChannel | Transfers, request: Request, view: GroupView, rows: Rows, results: Rows, stripe: Stripe

@@ -22,8 +22,6 @@ from gcl.core.world import World
 from gcl.kernels.dtypes import sum_dtype
 from gcl.reduce.reduction import Subtree, subtrees
 
-__all__ = ["Endpoints", "GroupView", "Stripe", "stripe_bounds"]
-
 _LINE = 64  # bytes; stripes begin on one
 
 

@@ -24,8 +24,6 @@ from gcl.transport.messages.persistent_sendrecv import PersistentSendrecv, Sendr
 from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.mpi.mpi_requests import Message, Tag
 
-__all__ = ["MessageChannel"]
-
 
 class MessageChannel:
     """``messages`` between ``endpoints``; ``timeout`` in seconds."""

@@ -27,8 +27,6 @@ from gcl.reduce.encoded_steps import Step, copy, in_order, take_steps
 from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.mpi.mpi_requests import Message, start, wait_for
 
-__all__ = ["PersistentSendrecv", "Sendrecv", "SendrecvPair", "Transfers"]
-
 #: Several arrays for one party go in one message if they total no more than this: copying them takes less than a
 #: second message.
 _PACKED_BYTES = 1 << 16

@@ -9,8 +9,6 @@ import numpy as np
 
 from gcl.transport.mpi.mpi_requests import Message, Tag
 
-__all__ = ["PointToPoint"]
-
 
 class PointToPoint(Protocol):
     """Point-to-point messages; between two ranks those of one tag arrive in the order they were sent."""

@@ -29,8 +29,6 @@ from gcl.transport.messages.message_channel import MessageChannel
 from gcl.transport.messages.persistent_sendrecv import Transfers
 from gcl.transport.mpi.mpi_requests import Message
 
-__all__ = ["Reduction", "Rows"]
-
 #: One flat array per replica of the party.
 Rows = list[np.ndarray]
 #: party -> the elements [start, stop) that it owns, of one chunk

@@ -25,8 +25,6 @@ from gcl.core.prepared_call import DONE
 from gcl.errors import TransportError
 from gcl.transport.mpi.mpi_requests import Library, Pace, new_work, start_and_wait
 
-__all__ = ["MpiLibrary", "load"]
-
 #: Name in C -> number of arguments.
 _FUNCTIONS = {
     "MPI_Isend": 7,

@@ -22,8 +22,6 @@ from gcl.transport.mpi.mpi_library import MpiLibrary, load
 from gcl.transport.mpi.mpi_requests import Message, Pace, Tag, Work, new_work, wait
 from gcl.transport.rendezvous.process_liveness import Process
 
-__all__ = ["MpiMessages", "missing_ranks"]
-
 _YIELDS = 500
 _NAP_SECONDS = 50e-6
 _FAREWELL_SECONDS = 0.5

@@ -17,19 +17,6 @@ from gcl.core.prepared_call import BROKEN, DONE, WAITING
 from gcl.kernels.jit import bare, bare_part
 from gcl.kernels.system_calls import call_with_2, call_with_4, clock_gettime, nanosleep, sched_yield
 
-__all__ = [
-    "Library",
-    "Message",
-    "Pace",
-    "Tag",
-    "Work",
-    "new_work",
-    "start",
-    "start_and_wait",
-    "wait",
-    "wait_for",
-]
-
 
 class Library(IntEnum):
     """Index of each word of ``MpiLibrary.addresses``."""

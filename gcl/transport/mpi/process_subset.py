@@ -14,8 +14,6 @@ from mpi4py import MPI
 
 from gcl.errors import TransportError
 
-__all__ = ["Pending", "ProcessSubset", "world_rank"]
-
 
 def world_rank() -> int:
     """The rank of this process in its job; -1 if MPI is not running, or not for several threads."""

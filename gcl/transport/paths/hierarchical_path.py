@@ -35,8 +35,6 @@ from gcl.transport.paths.memory_path import KEPT_BYTES, MemoryPath
 from gcl.transport.paths.message_path import MessagePath
 from gcl.transport.paths.path_state import PathState
 
-__all__ = ["HierarchicalPath"]
-
 #: If the tensors of all replicas of a host total no more than this, one rank of the host exchanges them: messages of
 #: the other ranks would cost more than the work they would save, and ranks that sleep leave that rank the cores.
 _ONE_SENDER_BYTES = 1 << 17

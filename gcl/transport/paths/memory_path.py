@@ -34,8 +34,6 @@ from gcl.transport.paths.path_state import PathState
 from gcl.transport.rendezvous import rank_table, rendezvous
 from gcl.transport.rendezvous.rank_table import Meeting, Table
 
-__all__ = ["KEPT_BYTES", "MemoryPath"]
-
 #: Copies of larger tensors are not kept from call to call.
 KEPT_BYTES = 1 << 18
 #: Collectives that read private tensors without copying them to the segment first.

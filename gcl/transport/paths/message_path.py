@@ -25,8 +25,6 @@ from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.messages.reduce_collectives import Reduction, Rows
 from gcl.transport.paths.path_state import PathState
 
-__all__ = ["MessagePath"]
-
 _WHOLE = Stripe(0, 1)
 _Work = Callable[[Request, GroupView, Rows, Rows, Stripe], None]
 _AddTransfers = Callable[[Transfers, Request, GroupView, Rows, Rows, Stripe], None]

@@ -25,8 +25,6 @@ from gcl.transport.paths.memory_path import MemoryPath
 from gcl.transport.paths.message_path import MessagePath
 from gcl.transport.rendezvous.process_liveness import Process
 
-__all__ = ["HostPlacement", "select_path"]
-
 
 @dataclass(frozen=True)
 class HostPlacement:

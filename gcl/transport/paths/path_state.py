@@ -12,8 +12,6 @@ from collections.abc import Callable
 from gcl.core.prepared_call import PreparedCall
 from gcl.errors import GclError, notify_supervisor
 
-__all__ = ["PathState"]
-
 
 class PathState:
     """The first fault of a path, and its prepared calls, which do not check for faults and are dropped at the first.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-__all__ = ["Process"]
-
 
 class Process(NamedTuple):
     """A process, identified by its id, which the system may reuse, and its start time in clock ticks."""

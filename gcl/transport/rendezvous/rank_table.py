@@ -31,34 +31,6 @@ from gcl.transport.rendezvous.rendezvous import (
     wait_for_all,
 )
 
-__all__ = [
-    "CallStage",
-    "Meeting",
-    "Table",
-    "agreed",
-    "any_private",
-    "arrivals",
-    "enter",
-    "had_refused",
-    "has_met",
-    "has_refused",
-    "input_address",
-    "is_outside",
-    "leave",
-    "look",
-    "meet",
-    "meet_again",
-    "met",
-    "missing",
-    "new_rank_table",
-    "output_address",
-    "refuse",
-    "refused",
-    "signature_of_all",
-    "slice_of",
-    "tables",
-]
-
 
 class Table(IntEnum):
     """Index of each word of a rank table."""

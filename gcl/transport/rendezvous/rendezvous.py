@@ -39,28 +39,6 @@ from gcl.kernels.atomics import (
 from gcl.kernels.jit import bare, bare_part
 from gcl.kernels.system_calls import clock_gettime, sched_getcpu, sched_yield
 
-__all__ = [
-    "CROSSED",
-    "LEFT",
-    "LINE",
-    "Line",
-    "Post",
-    "Waits",
-    "arrive",
-    "left",
-    "line_of",
-    "mark_left",
-    "mark_mismatch",
-    "mark_refused",
-    "mismatched",
-    "new_waits",
-    "post_of",
-    "reached",
-    "refusals",
-    "wait_for",
-    "wait_for_all",
-]
-
 LINE = 128  # bytes: two cache lines, because processors prefetch lines in pairs
 _SPINS, _SLEEP_AT_ONCE, _YIELDS, _SLEEPS = 2000, -1, 200, 5
 _NAP_NANOSECONDS = 20_000_000

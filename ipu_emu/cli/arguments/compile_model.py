@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.prediction import Prediction
 
-__all__ = ["OPTIMISERS", "CompileRequest", "CompiledModel"]
-
 #: The most copies of the weights in memory while a model is compiled.
 _COPIES = 2
 

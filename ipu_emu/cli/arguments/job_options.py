@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.job import Job
 
-__all__ = [
-    "calibration_option", "job_of", "job_options", "options_given", "profile_named", "release_option",
-    "shared_job_options", "warn_of",
-]  # fmt: skip
-
 release_option = click.option(
     "--release",
     default="2.3",

@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from ipu_emu.cli.arguments.compile_model import CompileRequest
     from ipu_emu.hardware import System
 
-__all__ = [
-    "DTYPES", "RECOMPUTATIONS", "ModelCommand", "compile_request", "model_options", "selection_order_option",
-    "system_named",
-]  # fmt: skip
-
 #: Element types of weights by PopART's names.
 DTYPES = {"float16": "float16", "float": "float32"}
 #: PopART's names; the first one is the default of the option without a value.

@@ -15,8 +15,6 @@ from ipu_emu.onnx.read import read
 if TYPE_CHECKING:
     from ipu_emu.predict.networks import Network
 
-__all__ = ["OnnxFile"]
-
 
 @dataclass(frozen=True)
 class OnnxFile:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.prediction import Prediction
 
-__all__ = ["TracedPipeline", "TracedProgram", "is_program"]
-
 #: Lines of the program's own messages that are repeated if it fails.
 _LINES = 5
 

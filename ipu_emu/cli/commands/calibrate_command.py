@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.calibration.rows import ProgramRow
 
-__all__ = ["calibrate"]
-
 _HELP = """Fit the parameters of ipu-emu predict to measured steps, and write them to a file for --calibration.
 
 ROWS is a CSV file with a line for each measured configuration: columns model, replicas, batch, accumulation, and

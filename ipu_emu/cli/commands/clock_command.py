@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ipu_emu.program.clock import TimelineSegment
 from popdist_py.messages.named_choice import NamedChoice
 
-__all__ = ["clock"]
-
 #: Busy times are printed in a unit of at most a tenth of the step.
 _PRECISION = 1000
 

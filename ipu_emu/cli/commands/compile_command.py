@@ -10,8 +10,6 @@ from ipu_emu.cli.arguments.model_options import ModelCommand, compile_request, m
 from ipu_emu.cli.output.printing import print_json, say
 from popdist_py.messages.named_choice import NamedChoice
 
-__all__ = ["compile"]
-
 _HELP = """Compile a model without running it, and print the result: the ops of a graph, the program of a step, or the
 program and the memory plan.
 

@@ -24,8 +24,6 @@ from ipu_emu.errors import EmulatorError
 if TYPE_CHECKING:
     from ipu_emu.predict.estimate import Line
 
-__all__ = ["estimate"]
-
 
 _HELP = """Estimate with closed formulas at nominal rates, without calibration. Give a network, or times that you
 know, or only the constant share of a step. Every formula is shown, and always both Amdahl's and Gustafson's law.

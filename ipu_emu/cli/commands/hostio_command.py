@@ -14,8 +14,6 @@ import click
 import popdist_py
 from ipu_emu.errors import EmulatorError
 
-__all__ = ["hostio"]
-
 _HELP = """Run PROGRAM with three kinds of step data on 1, 2, 4 ... instances, and report what limits it.
 
 \b

@@ -8,8 +8,6 @@ from ipu_emu.cli.arguments.model_options import system_named
 from ipu_emu.cli.output.printing import console, print_json
 from popdist_py.messages.named_choice import NamedChoice
 
-__all__ = ["info"]
-
 _HELP = """Draw a system: its machines, IPU-Link domains and IPUs, their memory and speed, and who uses which IPU.
 
 \b

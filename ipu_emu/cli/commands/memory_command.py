@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from ipu_emu.predict.prediction import Prediction
 from popdist_py.messages.named_choice import NamedChoice
 
-__all__ = ["memory", "remedies"]
-
-
 _HELP = """Compile a model without running it, and show the memory of each IPU of a replica: persistent data
 (weights, optimiser states, gradients that are reduced), stashes and FIFOs of a pipeline, and transient data.
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ipu_emu.models import ModelSize
 from popdist_py.messages.named_choice import NamedChoice
 
-__all__ = ["models"]
-
 _HELP = """List the models that can be built by name, with their parameters, FLOPs and activations per sample.
 
 \b

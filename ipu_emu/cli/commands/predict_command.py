@@ -22,8 +22,6 @@ from ipu_emu.errors import EmulatorError
 if TYPE_CHECKING:
     from ipu_emu.predict.prediction import Prediction
 
-__all__ = ["predict"]
-
 _HELP = """Predict the time of a training step on a Pod, its memory, and what limits it. Nothing is compiled; a
 calibration against published results gives the share of the nominal rates that real systems reach.
 

@@ -8,8 +8,6 @@ import click
 
 from ipu_emu.errors import ArgumentError
 
-__all__ = ["report"]
-
 _HELP = """Show what a traced run spent its time on, and what limits it. With two folders, compare the runs.
 
 Record a run with `poprun-py --trace DIR ... program`, or any program with IPU_EMU_TRACE=DIR. All times are wall time

@@ -20,8 +20,6 @@ from ipu_emu.cli.arguments.model_options import ModelCommand
 from ipu_emu.cli.output.printing import check_outputs, print_json, say, write
 from ipu_emu.errors import EmulatorError
 
-__all__ = ["scale"]
-
 _HELP = """Scale a job. With MODEL: predict it on increasing numbers of IPUs, with weak scaling (the global batch
 grows) or strong scaling (it stays the same). With --run: measure your program with increasing numbers of instances on
 this machine, and fit the time t of a micro-batch and the constant time c of a step.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ipu_emu.program.schedules.schedule_timing import StageTimes
 from popdist_py.messages.named_choice import NamedChoice
 
-__all__ = ["schedule"]
-
 Number = TypeVar("Number", int, float)
 
 #: Limits that keep a drawing readable.

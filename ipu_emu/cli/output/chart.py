@@ -17,8 +17,6 @@ from typing import Any
 from gcl.drawing.canvas import FAINT, INK, MARGIN, Canvas
 from ipu_emu.errors import EmulatorError
 
-__all__ = ["COLOURS", "Axes", "Chart", "document"]
-
 COLOURS = ("#1565c0", "#e65100", "#00897b", "#8e24aa", "#c0ca33", "#6d4c41", "#d81b60", "#546e7a")
 
 

@@ -14,8 +14,6 @@ from ipu_emu.predict.laws import amdahl, gustafson
 if TYPE_CHECKING:
     from ipu_emu.predict.experiment import Measurement, Measurements
 
-__all__ = ["experiment_facts", "experiment_text", "picture"]
-
 _LINES = (("predicted", 0, False), ("ideal", 7, True), ("amdahl", 1, True), ("gustafson", 3, True))
 
 

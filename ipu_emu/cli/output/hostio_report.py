@@ -19,8 +19,6 @@ from ipu_emu.hostio.probe.bottleneck_analysis import contradiction_in, overhead_
 from ipu_emu.hostio.probe.program_runs import ProgramRun
 from popdist_py.files.atomic_write import replace_file
 
-__all__ = ["check_png", "rate", "write_html", "write_json", "write_png"]
-
 _COLOURS = {"real": "#c2410c", "generated": "#2563eb", "synthetic": "#64748b"}
 _COLUMNS: list[tuple[str, Callable[[ProgramRun], str]]] = [
     ("instances", lambda run: str(run.instances)),

@@ -14,8 +14,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.program.memory_liveness import PARTS, IpuMemory
 
-__all__ = ["picture"]
-
 _COLOURS = dict(
     zip(
         PARTS,

@@ -12,8 +12,6 @@ from gcl.drawing.units import memory as amount
 from ipu_emu.hardware import System
 from ipu_emu.program.memory_liveness import PARTS, IpuMemory
 
-__all__ = ["text"]
-
 _STYLES = dict(
     zip(
         PARTS,

@@ -9,8 +9,6 @@ from gcl.drawing.canvas import INK, MARGIN
 from gcl.drawing.units import TimeUnit, memory
 from ipu_emu.cli.output.chart import COLOURS, Chart, document
 
-__all__ = ["picture", "stacked"]
-
 _WIDTH, _LABEL, _BAR = 1000, 120, 22
 
 

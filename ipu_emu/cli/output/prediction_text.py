@@ -6,8 +6,6 @@ from typing import Any
 
 from gcl.drawing.units import TimeUnit, memory
 
-__all__ = ["text"]
-
 
 def text(facts: dict[str, Any], *, explain: bool = False) -> str:
     """The prediction in ``facts``; with ``explain`` memory, calibration and other rates too."""

@@ -16,8 +16,6 @@ from gcl.drawing.terminal_text import fitted, terminal_width
 from ipu_emu.errors import EmulatorError
 from popdist_py.files.atomic_write import replace_file, write_fault
 
-__all__ = ["check_outputs", "console", "print_json", "say", "write"]
-
 #: Columns of output that does not go to a terminal.
 _PIPED = 160
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ipu_emu.predict.prediction import Prediction
     from ipu_emu.predict.scaling import ScalePoint
 
-__all__ = ["measured_facts", "picture", "scale_facts", "scale_text"]
-
 _LINES = (("ideal", 7), ("amdahl", 1), ("gustafson", 3))
 
 

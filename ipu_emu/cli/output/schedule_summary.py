@@ -18,8 +18,6 @@ from ipu_emu.program.schedules import (
     scheduled_stages,
 )
 
-__all__ = ["PipelineSummary", "ipu_name"]
-
 _MARKS = {
     TaskType.FORWARD: "F",
     TaskType.BACKWARD: "B",

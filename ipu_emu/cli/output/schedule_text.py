@@ -12,9 +12,6 @@ from ipu_emu.cli.output.schedule_summary import PipelineSummary, ipu_name
 from ipu_emu.program.schedules import ALL_IPUS, Task, TaskType
 from ipu_emu.program.schedules.schedule_timing import Barrier, StageTimes, TimedTask, timed, timing
 
-__all__ = ["svg", "text"]
-
-
 _STYLES = {
     TaskType.FORWARD: "blue",
     TaskType.BACKWARD: "green",

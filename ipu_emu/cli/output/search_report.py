@@ -14,8 +14,6 @@ from ipu_emu.cli.output.chart import COLOURS, Axes, Chart, document
 if TYPE_CHECKING:
     from ipu_emu.predict.search import Configurations
 
-__all__ = ["picture", "search_facts", "search_text", "sweep_facts", "sweep_text"]
-
 _MOST_LINES = 60
 _HEAD = "rank  IPUs  replicas  batch  accumulation  recompute  states         samples/s  global batch  memory"
 

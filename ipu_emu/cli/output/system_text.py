@@ -15,8 +15,6 @@ from gcl.drawing.units import counted, memory
 from ipu_emu.hardware import ALONE, PATTERNS, Claim, System
 from ipu_emu.hardware.position import IPUS_PER_MACHINE
 
-__all__ = ["drawing", "facts"]
-
 
 def drawing(system: System, claims: Sequence[Claim], width: int) -> RenderableType:
     """Return the ladder of machines, highest at the top, domains side by side; then figures; then users of IPUs."""

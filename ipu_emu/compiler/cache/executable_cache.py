@@ -32,12 +32,6 @@ from popdist_py.files.atomic_write import replace_file
 from popdist_py.files.trusted_files import UntrustedError, folder_fault, read_trusted
 from popdist_py.messages.user_warning import warn_user
 
-__all__ = [
-    "cache_key", "cached_file", "compiled_once", "from_bytes", "load_executable", "save_executable", "to_bytes",
-    "with_variables", "without_variables",
-]  # fmt: skip
-
-
 #: Seconds to wait for another process that compiles the same model; then this one does it too.
 PATIENCE = 300.0
 

@@ -24,8 +24,6 @@ from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import INSTRUCTIONS, Counter, Overlap, PipelineStage
 from ipu_emu.program.memory_plan import Allocation, Lifetime, MemoryPlan
 
-__all__ = ["CLASSES", "Decoder", "Encoder"]
-
 #: The classes that may be written and read in an executable.
 _LISTED: tuple[tuple[type, ...], ...] = (
     (Graph, Op, Tensor, StepPhase, Place, Role, Shards),

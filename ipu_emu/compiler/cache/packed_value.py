@@ -18,8 +18,6 @@ import msgpack
 from ipu_emu.compiler.cache.executable_codec import CLASSES, Decoder, Encoder
 from ipu_emu.errors import EmulatorError
 
-__all__ = ["pack", "unpack"]
-
 _ALIGNMENT = 64
 _START = 8 + 32
 

@@ -21,8 +21,6 @@ from ipu_emu.ops import TABLE
 from ipu_emu.ops.core.formulas import FormulaBuilder
 from ipu_emu.program.storage_order import batch_innermost
 
-__all__ = ["fuse"]
-
 #: The most operands of a group: each needs a pointer in a register.
 _MOST_OPERANDS = 12
 

@@ -17,8 +17,6 @@ from ipu_emu.graph import Graph, Op
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.elementwise.fused_elementwise import MOST_UPDATES
 
-__all__ = ["fuse_updates"]
-
 
 def fuse_updates(graph: Graph, wanted: Iterable[str]) -> None:
     """Make the fused kernels of ``graph`` update variables in place; ``wanted`` tensors must still be stored."""

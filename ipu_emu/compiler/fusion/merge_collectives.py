@@ -26,8 +26,6 @@ from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, collective_bytes, is_shard_collective, shards_of
 from ipu_emu.program.memory_plan import node_in
 
-__all__ = ["Merged", "as_groups", "is_remote_load", "merge_collectives"]
-
 #: The ops of each merged collective, in the order in which they stand in the graph, by their first outputs.
 Merged = tuple[tuple[str, ...], ...]
 

@@ -24,8 +24,6 @@ from ipu_emu.graph import Graph, Op, Place, Role, StepPhase
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.collective_ops import is_replica_collective
 
-__all__ = ["Recomputation", "recomputed_tensors"]
-
 #: The values of the annotation that keeps or recomputes the outputs of an op.
 _KEEP, _AGAIN = 1, 2
 

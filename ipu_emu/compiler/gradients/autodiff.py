@@ -23,8 +23,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, Tensor
 from ipu_emu.ops import TABLE, Adjoint, Value, node_of
 
-__all__ = ["differentiate"]
-
 #: Ops whose results cannot be part of a loss, because they are not numbers.
 _WITHOUT_GRADIENT = (
     *("And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXnor", "BitwiseXor", "Equal", "Greater", "Less"),

@@ -9,8 +9,6 @@ from enum import Enum
 from ipu_emu.compiler.placement.tensor_places import tensor_places
 from ipu_emu.graph import Graph, Op, StepPhase
 
-__all__ = ["Gradient", "GradientReduction", "with_sums_of_their_own"]
-
 
 class GradientReduction(Enum):
     """How the gradients of micro-batches and replicas are combined."""

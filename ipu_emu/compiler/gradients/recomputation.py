@@ -27,8 +27,6 @@ from ipu_emu.ops.communication.collective_ops import GATHER_SHARDS
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD
 from ipu_emu.ops.random.counter_rng import RNG_KEY, STREAM_ID, stream_id_of
 
-__all__ = ["RECOMPUTED", "recompute"]
-
 RECOMPUTED = "Recomputed___"
 
 

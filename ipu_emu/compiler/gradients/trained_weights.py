@@ -19,9 +19,6 @@ from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.graph.graph import IMPORTED_FROM, SIGNATURE
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["ExportedModule", "check_trained", "doubts"]
-
-
 _CURE = (
     "List what should be trained in the session option trainedWeights; nothing else "
     "is then trained. torch.onnx.export with "

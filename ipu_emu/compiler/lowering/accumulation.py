@@ -37,8 +37,6 @@ from ipu_emu.program.instructions import (
     RemoteStore,
 )
 
-__all__ = ["AccumulationWriter"]
-
 _KEEP, _TAKE = "RunningMean___keep", "RunningMean___take"
 #: The ops that add up gradients, and those that round stochastically as they do.
 _ROUNDED = {"AddInto": "AddRounded", "MeanInto": "MeanRounded"}

@@ -53,8 +53,6 @@ from ipu_emu.program.instructions import (
 )
 from ipu_emu.program.memory_layout import aligned
 
-__all__ = ["LoweredStep", "lower", "without_host_io"]
-
 _COPIES: Mapping[str, type[IpuCopy | RemoteLoad | RemoteStore]] = {
     COPY: IpuCopy,
     REMOTE_LOAD: RemoteLoad,

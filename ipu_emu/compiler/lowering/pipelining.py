@@ -41,8 +41,6 @@ from ipu_emu.program.instructions import (
 from ipu_emu.program.schedules import schedule
 from ipu_emu.program.schedules.schedule_table import scheduled_stages
 
-__all__ = ["STAGES", "Pipelining", "Stages"]
-
 #: The stage of an update that depends on no stage.
 _ANY = -1
 

@@ -18,8 +18,6 @@ from ipu_emu.graph import Graph, Role, StepPhase
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_UPDATE
 from ipu_emu.program.instructions import Instruction, Leaf, Preload, RemoteLoad, of_type
 
-__all__ = ["preloaded"]
-
 
 def preloaded(graph: Graph, leaves: Sequence[Leaf]) -> Iterator[Instruction]:
     """Yield the ``leaves`` of a micro-batch; weights that do not change meanwhile are loaded one phase ahead."""

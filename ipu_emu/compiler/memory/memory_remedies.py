@@ -19,8 +19,6 @@ from typing import Generic, TypeVar
 from gcl.drawing.units import memory
 from ipu_emu.errors import EmulatorError
 
-__all__ = ["Change", "MemoryNeed", "Remedies", "Remedy", "RemedyKind", "find_remedies"]
-
 Request = TypeVar("Request")
 
 _MOST = 3

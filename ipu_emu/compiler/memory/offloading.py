@@ -24,9 +24,6 @@ from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, Tensor
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
 
-__all__ = ["ActivationStorage", "offload_accumulators", "offload_activations", "offload_variables", "stage_inputs"]
-
-
 _LOADED, _REMOTE, _STORED = "Loaded___", "Remote___", "Stored___"
 _COPIES = (REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE)
 

@@ -18,8 +18,6 @@ from ipu_emu.program.footprint import Footprint, footprints
 from ipu_emu.program.instructions import leaves
 from ipu_emu.program.memory_plan import is_off_chip
 
-__all__ = ["check_memory", "memory_need", "memory_of", "streaming_memory_of", "too_large_for_an_ipu"]
-
 _LIMITED = (DeviceKind.IPU, DeviceKind.OFFLINE, DeviceKind.IPU_MODEL)
 
 

@@ -54,8 +54,6 @@ from ipu_emu.program.overlapped_loops import overlapped_io
 from ipu_emu.program.scratch import scratch_of
 from ipu_emu.program.storage_order import batch_innermost
 
-__all__ = ["STASH_USERS", "plan_bodies", "plan_memory"]
-
 
 def plan_memory(
     graph: Graph,

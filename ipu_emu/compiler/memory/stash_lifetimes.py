@@ -20,8 +20,6 @@ from enum import Enum
 
 from ipu_emu.program.instructions import Pipeline
 
-__all__ = ["Access", "StashUser", "Timetable"]
-
 #: Half-open, in (slot, position in the slot).
 _Span = tuple[tuple[int, int], tuple[int, int]]
 

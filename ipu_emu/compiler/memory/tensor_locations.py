@@ -18,8 +18,6 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import without_prefix
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Role, Tensor
 
-__all__ = ["LocationRule", "ShardingDomain", "StorageChoice", "TensorLocations"]
-
 
 class ShardingDomain(Enum):
     """The group of replicas between which a variable is sharded."""

@@ -25,8 +25,6 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, STEP
 from ipu_emu.graph import DType, Tensor
 from ipu_emu.graph.dtype import FLOAT
 
-__all__ = ["AdamForm", "AdamRule", "AdamValues"]
-
 
 class AdamForm(Enum):
     """The variant of Adam: (corrects the bias, takes the maximum, scales by norms)."""

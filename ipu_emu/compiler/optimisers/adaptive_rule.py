@@ -29,8 +29,6 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, ACCL3
 from ipu_emu.graph import DType, Tensor
 from ipu_emu.graph.dtype import FLOAT
 
-__all__ = ["AdaptiveForm", "AdaptiveRule", "AdaptiveValues"]
-
 
 class AdaptiveForm(Enum):
     """The variants of the kernel."""

@@ -27,8 +27,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 
-__all__ = ["FACTOR", "FINAL", "STATISTICS", "LossScaler", "Tracking", "check_loss_scaling"]
-
 FACTOR, FINAL, STATISTICS = "lossScaleUpdateFactor", "finalLossScale", f"{ACCUM}autoLossScaleStats"
 #: Scalars of weight updates that are divided by the loss scaling; and the ids of their quotients by the factor.
 _INVERSE = (

@@ -17,8 +17,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, StepPhase
 from ipu_emu.ops.communication.collective_ops import MEAN, MEAN_OPERATOR, OPERATOR
 
-__all__ = ["CLIP_SCALE", "clip_norms", "clip_scale"]
-
 CLIP_SCALE = "clipNormGradientScaling___FLOAT"
 _NORM, _FACTOR, _CLIPPED = "Norm___", "ClipFactor___", "Clipped___"
 

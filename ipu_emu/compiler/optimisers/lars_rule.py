@@ -18,8 +18,6 @@ from ipu_emu.graph import Graph, StepPhase, Tensor
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops import Value
 
-__all__ = ["LarsRule"]
-
 
 @dataclass(frozen=True)
 class LarsRule(SgdRule):

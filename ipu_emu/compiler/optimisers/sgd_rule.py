@@ -24,8 +24,6 @@ from ipu_emu.compiler.optimisers.update_rule import HyperParameter, OptimizerSta
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL, ACCL1
 from ipu_emu.graph import DType, Tensor
 
-__all__ = ["Mode", "SgdRule", "SgdValues"]
-
 
 class Mode(Enum):
     """Where the momentum is kept; the names are PopART's."""

@@ -19,8 +19,6 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import ACCUM, UPDATED
 from ipu_emu.graph import Graph, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import FLOAT, DType
 
-__all__ = ["Clip", "HyperParameter", "OptimizerState", "UpdateRule", "ones", "scalar", "zeros"]
-
 
 @dataclass(frozen=True)
 class HyperParameter:

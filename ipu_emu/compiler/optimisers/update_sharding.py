@@ -47,8 +47,6 @@ from ipu_emu.ops.communication.collective_ops import (
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, TAKE_SHARD
 from ipu_emu.ops.updates.adam_update import LAMB_DIRECTION, LAMB_STEP
 
-__all__ = ["Divide", "shard_variables"]
-
 #: Returns the (stride, size) of the replicas between which a variable is sharded, None if it stays whole.
 Divide = Callable[[Tensor], "tuple[int, int] | None"]
 

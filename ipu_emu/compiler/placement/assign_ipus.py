@@ -23,8 +23,6 @@ from ipu_emu.graph import Graph, Op, Place, Role
 from ipu_emu.program.anchors import StepShape
 from ipu_emu.program.schedules.schedule_table import schedule
 
-__all__ = ["assign_ipus", "stage_numbers"]
-
 _ONE_MICRO_BATCH = StepShape(1, 1, 1)
 
 

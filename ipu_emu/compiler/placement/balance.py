@@ -16,8 +16,6 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Chain", "balance"]
-
 #: Sums of seconds that differ by less are equal.
 _ROUNDING = 1 + 1e-9
 

@@ -31,8 +31,6 @@ from ipu_emu.ops import TABLE
 from ipu_emu.program.memory_plan import node_in
 from ipu_emu.program.op_cycles import op_cycles
 
-__all__ = ["MicroBatchWork", "SharedWeights", "TooFewOpsError", "balanced_places", "copy_seconds", "host_seconds"]
-
 #: The largest distance of a weight's readers, as a fraction of all ops, at which they stay on one IPU.
 _FAR = 0.25
 #: Copies of a weight that training needs, such as its gradient.

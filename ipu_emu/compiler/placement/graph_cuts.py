@@ -19,8 +19,6 @@ from itertools import pairwise
 from ipu_emu.graph import Graph, Role
 from ipu_emu.ops import TABLE
 
-__all__ = ["CONVOLUTIONS", "LOOK_UPS", "PRODUCTS", "UPDATE", "GraphCuts"]
-
 CONVOLUTIONS = frozenset(("Conv", "ConvTranspose", "MultiConv"))
 PRODUCTS = frozenset(("MatMul", "Gemm", "MatMulT", "RNN", "GRU", "LSTM"))
 LOOK_UPS = frozenset(("Gather", "GatherElements", "GatherND"))

@@ -19,8 +19,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, id_on_ipu
 from ipu_emu.ops import TABLE
 
-__all__ = ["COPY", "insert_ipu_copies"]
-
 #: The op that copies between IPUs.
 COPY = "IpuCopy"
 

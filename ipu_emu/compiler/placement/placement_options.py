@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
-__all__ = ["PipelineOptions", "PlacementMode", "PlacementOptions"]
-
 
 class PlacementMode(Enum):
     """How the IPU of an op is determined."""

@@ -16,8 +16,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.program.anchors import StepShape
 
-__all__ = ["check_ipus_exist", "check_placement", "computed_ops", "ipu_annotated", "ipus_that_read"]
-
 
 def check_placement(
     model: Graph,

@@ -11,8 +11,6 @@ from dataclasses import replace
 
 from ipu_emu.graph import Graph, Op, Place, StepPhase
 
-__all__ = ["place_updates", "tensor_places"]
-
 
 def _stage_of(op: Op) -> int:
     return op.place.stage

@@ -13,8 +13,6 @@ from ipu_emu.graph import Graph, Op, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.program.anchors import Anchor
 
-__all__ = ["check_anchors", "restore_anchored"]
-
 
 def check_anchors(graph: Graph, anchors: Sequence[Anchor]) -> None:
     """Raise EmulatorError for an anchor that is not a tensor of ``graph``, the step before pruning."""

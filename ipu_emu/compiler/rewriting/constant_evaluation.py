@@ -14,8 +14,6 @@ from ipu_emu.ops import TABLE, node_of
 from ipu_emu.ops.control.loop_and_while import WHILE
 from ipu_emu.ops.insertion import evaluate
 
-__all__ = ["constants_of"]
-
 
 def constants_of(graph: Graph, ids: Sequence[str]) -> list[NDArray[Any]]:
     """The values of tensors; raise UnsupportedError where an op needs a step, such as one that draws numbers."""

@@ -24,9 +24,6 @@ from ipu_emu.ops.normalisation.group_norm import STRIDED
 from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in, stream_id_of
 from ipu_emu.ops.table import TABLE
 
-__all__ = ["expanded", "with_dropout", "with_strided_groups"]
-
-
 #: Ops that are random only in training, and collectives, which all replicas must run equally often.
 _UNREPEATED = ("Dropout", "ShapedDropout", "ReplicatedAllReduce", "ReplicatedReduceScatter")
 

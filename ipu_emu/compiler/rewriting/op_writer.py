@@ -8,8 +8,6 @@ from typing import Any
 from ipu_emu.graph import Graph, Op, Place, StepPhase, Tensor
 from ipu_emu.ops import Value, append
 
-__all__ = ["OpWriter"]
-
 
 class OpWriter:
     """Appends ops of one phase, at ``place`` and with ``guard``, which may be changed between ops."""

@@ -9,8 +9,6 @@ from ipu_emu.ops import TABLE
 from ipu_emu.ops.control.abort_and_print import KEPT
 from ipu_emu.program.anchors import Anchor
 
-__all__ = ["forward_anchors", "forward_graph", "prune"]
-
 
 def prune(graph: Graph, wanted: Iterable[str]) -> None:
     """Keep the ops that ``wanted`` tensors depend on, and inputs, weights, updates in place, aborts and prints."""

@@ -19,9 +19,6 @@ from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import node_of
 
-__all__ = ["fuse_softmax_nll", "with_gelu", "with_transposed_products"]
-
-
 #: (power of x, power of t) -> coefficient.
 _Polynomial = Mapping[tuple[int, int], float]
 

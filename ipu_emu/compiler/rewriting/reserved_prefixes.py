@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ACCL", "ACCL1", "ACCL2", "ACCL3", "ACCUM", "COUNTER", "GRADIENT", "RANDOM_SEED", "RESTORED", "STASHED", "STEP",
-    "UPDATED", "without_prefix",
-]  # fmt: skip
-
 GRADIENT = "Gradient___"
 ACCUM = "Accum___"
 ACCL = "Accl___"

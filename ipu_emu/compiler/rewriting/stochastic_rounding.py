@@ -24,8 +24,6 @@ from ipu_emu.ops.communication.collective_ops import (
 )
 from ipu_emu.ops.random.counter_rng import key_in
 
-__all__ = ["round_stochastically"]
-
 #: Collectives of shards, whose sizes in bytes are fixed already.
 _SHARDED = (SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
 

@@ -15,8 +15,6 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.graph import Graph, Role
 from ipu_emu.ops import TABLE
 
-__all__ = ["unfolded"]
-
 
 def unfolded(model: Graph, anchored: Collection[str]) -> Graph:
     """Return ``model`` with ops instead of the constants that are ``anchored``, if gradients of constants are too."""

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from ipu_emu.errors import ApplicationRuntimeError
 from ipu_emu.ops import Call
 
-__all__ = ["with_floating_point_check"]
-
 _Arrays = Sequence[NDArray[Any] | None]
 
 

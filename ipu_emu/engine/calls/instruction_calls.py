@@ -53,8 +53,6 @@ from ipu_emu.program.instructions import (
 )
 from popdist_py import trace
 
-__all__ = ["CALLS", "Binder", "HostPosition", "StepFeedProtocol", "category_of"]
-
 _Arrays = Sequence[NDArray[Any]]
 
 

@@ -32,11 +32,6 @@ from popdist_py.trace import Category, Recorder
 from popdist_py.trace import Sequence as Spans
 from popdist_py.trace.records import LONGEST_SEQUENCE, RECORD_WORDS, VALUE
 
-__all__ = [
-    "MEASURED_ROUNDS", "BoundLeaves", "InstructionTrace", "short_ones_together", "stamped_calls", "timed_calls",
-]  # fmt: skip
-
-
 #: Runs the calls and writes the times to these words, beginning at this index.
 _StampedCalls = Callable[[memoryview, int], None]
 

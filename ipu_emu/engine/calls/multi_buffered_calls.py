@@ -17,8 +17,6 @@ from ipu_emu.engine.calls.wall_time import WallCategory
 from ipu_emu.ops import Call
 from ipu_emu.program.instructions import Leaf
 
-__all__ = ["MultiBufferedBinder", "MultiBufferedCalls"]
-
 
 @dataclass(frozen=True)
 class MultiBufferedCalls:

@@ -30,8 +30,6 @@ from ipu_emu.ops.core.kernel_helpers import storage
 from ipu_emu.ops.elementwise.fused_elementwise import fused_store
 from ipu_emu.program.memory_plan import node_in
 
-__all__ = ["op_calls"]
-
 
 def op_calls(
     graph: Graph,

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from ipu_emu.program.instructions import Counter
 
-__all__ = ["StepCounters"]
-
 
 @dataclass
 class StepCounters:

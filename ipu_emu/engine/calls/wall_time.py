@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from time import perf_counter_ns
 
-__all__ = ["Timer", "Wall", "WallCategory"]
-
 
 class WallCategory(Enum):
     """The kind of work that time was spent on; ``OTHER`` is the engine itself."""

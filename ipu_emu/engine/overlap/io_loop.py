@@ -27,8 +27,6 @@ from ipu_emu.ops import Call
 from ipu_emu.program.instructions import HostLoad, HostStore, Overlap
 from ipu_emu.program.overlapped_loops import OverlappedLoop
 
-__all__ = ["BoundOverlappedLoop"]
-
 
 @runtime_checkable
 class _LookaheadFeed(StepFeedProtocol, Protocol):

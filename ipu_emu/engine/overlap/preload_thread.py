@@ -16,8 +16,6 @@ from ipu_emu.engine.calls.wall_time import WallCategory
 from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.ops import Call
 
-__all__ = ["WORTH_PRELOADING", "BoundPreload"]
-
 #: The number of bytes below which starting loads in a thread costs more than it saves.
 WORTH_PRELOADING = 1 << 20
 

@@ -41,8 +41,6 @@ from ipu_emu.hardware.sync_groups import PATTERNS
 from ipu_emu.ops import Call
 from ipu_emu.program.instructions import Counter, HostLoad, HostStore, IpuCopy, Leaf, Pipeline, PipelineStage, of_type
 
-__all__ = ["BoundPipeline"]
-
 
 @dataclass(frozen=True)
 class _Piece:

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 
 from ipu_emu.hardware.sync_groups import SyncConfiguration, groups
 
-__all__ = ["HostSync", "Tasks", "host_syncs", "sync_partners"]
-
 #: (stage, micro-batch), in program order.
 Tasks = tuple[tuple[int, int], ...]
 

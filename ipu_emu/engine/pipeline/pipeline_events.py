@@ -28,8 +28,6 @@ from ipu_emu.engine.pipeline.host_sync import HostSync, Tasks
 from ipu_emu.program.instructions import Leaf, PipelineStage
 from ipu_emu.program.memory_plan import MemoryPlan
 
-__all__ = ["FABRIC", "HOST", "Event", "EventKind", "MemoryAccess", "dependencies_of", "events"]
-
 #: Actors other than IPUs: the host, and the collectives between replicas. Both act for all replicas at once.
 HOST, FABRIC = -1, -2
 

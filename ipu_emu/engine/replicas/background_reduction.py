@@ -19,8 +19,6 @@ from ipu_emu.ops.random.stochastic_rounding import round_stochastically
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.early_reductions import BucketPart
 
-__all__ = ["BackgroundReduction", "RoundedSum", "float_view", "rounded_reduction"]
-
 
 class BackgroundReduction:
     """Reduces ``parts`` of ``bucket`` [local replicas, elements] in place; all instances begin them in one order."""

@@ -28,9 +28,6 @@ from ipu_emu.program.memory_plan import (
 from ipu_emu.program.scratch import scratch_of
 from ipu_emu.program.storage_order import order
 
-__all__ = ["Buffers", "aligned", "prefaulted"]
-
-
 _ALIGNMENT = 64
 _LARGE = 1 << 24
 

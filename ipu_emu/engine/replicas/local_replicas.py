@@ -23,8 +23,6 @@ from ipu_emu.ops.communication.collective_ops import REDUCE_SCATTER, group_of, o
 from ipu_emu.ops.core.op_definition import call_chain
 from ipu_emu.program.buckets import Bucket
 
-__all__ = ["REDUCE_EARLY", "Replicas"]
-
 #: The environment variable that enables ("1") or disables ("0") reductions during the backward pass.
 REDUCE_EARLY = "IPU_EMU_REDUCE_EARLY"
 #: Transports whose messages cross a network.

@@ -22,8 +22,6 @@ from ipu_emu.ops.communication.collective_ops import SCATTER_GRADIENT, operator_
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, copy_shard_in, copy_shard_out, shards_of
 from ipu_emu.ops.core.op_definition import call_chain
 
-__all__ = ["CollectiveMember", "shard_collective_call"]
-
 _Array = NDArray[Any]
 
 

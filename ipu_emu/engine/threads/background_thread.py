@@ -12,8 +12,6 @@ import numpy as np
 
 from ipu_emu.ops import Call
 
-__all__ = ["BackgroundTask", "BackgroundThread"]
-
 
 @dataclass(eq=False)
 class BackgroundTask:

@@ -23,9 +23,6 @@ from ipu_emu.engine.calls.wall_time import Timer, WallCategory
 from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.ops import Call
 
-__all__ = ["Dependency", "DependencyThreads", "ThreadTask", "TokenQueue", "dependencies"]
-
-
 _LOOKS = 2000  # about 40 us
 _SENT, _CORE = 0, 4  # offsets in the line of a queue: the number of tokens sent, and the core of the last sender
 _LINE = 128  # bytes: two cache lines, because processors prefetch lines in pairs

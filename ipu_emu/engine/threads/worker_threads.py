@@ -25,8 +25,6 @@ import numpy as np
 from ipu_emu.ops import Call
 from ipu_emu.ops.core.op_definition import call_chain
 
-__all__ = ["PART_IN_PIPELINES", "WORTH_A_THREAD", "Workers"]
-
 #: The number of floating-point operations of a micro-batch below which threads cost more than they save.
 WORTH_A_THREAD = 150_000_000
 #: The fraction of that number from which threads are used for the IPUs of a pipeline.

@@ -29,8 +29,6 @@ from popdist_py import trace
 from popdist_py.files.atomic_write import replace_file
 from popdist_py.files.bounded_read import read_file
 
-__all__ = ["Writer"]
-
 #: Niceness of the thread: training comes first.
 _NICE = 10
 _POLL_SECONDS = 0.01

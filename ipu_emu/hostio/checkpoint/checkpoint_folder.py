@@ -32,8 +32,6 @@ from ipu_emu.hostio.checkpoint.safetensors_file import checksum
 from popdist_py.files.atomic_write import replace_file
 from popdist_py.files.bounded_read import read_file
 
-__all__ = ["CheckpointError", "Folder"]
-
 _LATEST, _MANIFEST, _LOCK = "latest", "checkpoint.json", ".lock"
 _NAME = re.compile(r"step-(\d{9,})")
 _LEFT = re.compile(r"\.step-\d{9,}(\.old)?\.part")

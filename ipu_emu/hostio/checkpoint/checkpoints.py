@@ -35,8 +35,6 @@ from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
 from popdist_py import trace
 from popdist_py.messages.user_warning import warn_user
 
-__all__ = ["Checkpoints", "Resumed"]
-
 #: The most differences between a checkpoint and a model that an error message lists.
 _MAX_LISTED = 5
 #: Levels of lists and dicts in the state of a program.

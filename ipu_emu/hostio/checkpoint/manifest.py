@@ -22,8 +22,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-__all__ = ["MOST_BYTES", "PROGRAM", "RANDOM", "Manifest"]
-
 FORMAT = 2
 #: The most bytes of a manifest, far more than the state of any program needs.
 MOST_BYTES = 1 << 28

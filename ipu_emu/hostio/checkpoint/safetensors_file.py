@@ -26,8 +26,6 @@ from safetensors.numpy import load_file
 from popdist_py import trace
 from popdist_py.files.bounded_read import open_regular
 
-__all__ = ["checksum", "read", "write"]
-
 _Array = NDArray[Any]
 
 _NAMES = {

@@ -23,8 +23,6 @@ from ipu_emu.engine import Engine
 from ipu_emu.graph import Role, Tensor, original_of
 from ipu_emu.program.held_variables import replica_variables
 
-__all__ = ["Entry", "Trainable", "groups_of", "joined", "mismatches", "shares", "stateful"]
-
 _Array = NDArray[Any]
 
 

@@ -25,11 +25,6 @@ from ipu_emu.hostio.data.slot_fillers import SlotFiller
 from ipu_emu.ops.random.normal_numbers import normal_numbers
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = [
-    "MODE_VARIABLE", "DataMode", "GeneratedFiller", "RepeatedFeed", "generated_step", "like_real", "mode_named",
-    "mode_of", "synthetic_chunk",
-]  # fmt: skip
-
 #: The environment variable that sets the mode of all feeds of a program.
 MODE_VARIABLE = "IPU_EMU_DATA_MODE"
 

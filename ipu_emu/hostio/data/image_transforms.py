@@ -16,8 +16,6 @@ from gcl.kernels.jit import jit
 from ipu_emu.errors import FeedError
 from ipu_emu.hostio.data.sample_structure import Field
 
-__all__ = ["Images"]
-
 
 class Images:
     """Prepare uint8 images of [height, width, channels].

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from ipu_emu.errors import FeedError
 from ipu_emu.hostio.data.sample_structure import Field, SampleStructure, structure_of
 
-__all__ = ["FieldTransforms", "PreparationFunction", "SamplePreparation", "Transform", "preparation_of"]
-
 _FIRST_ROW = np.zeros(1, np.int64)
 
 

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from ipu_emu.errors import FeedError
 from popdist_py.files.bounded_read import open_regular
 
-__all__ = ["FileSequence", "open_files"]
-
 #: The content of a file: an array, or arrays by name.
 _Content = NDArray[Any] | Mapping[str, NDArray[Any]]
 

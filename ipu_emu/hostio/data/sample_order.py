@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 import popdist_py
 
-__all__ = ["BatchShape", "ReplicaRange", "SampleOrder", "keys_of", "permutation"]
-
 _U64 = np.uint64
 
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import FeedError
 
-__all__ = ["Field", "SampleStructure", "structure_of"]
-
 
 @dataclass(frozen=True)
 class Field:

@@ -19,8 +19,6 @@ from ipu_emu.hostio.data.preparation import FieldTransforms, SamplePreparation
 from ipu_emu.hostio.data.sample_order import SampleOrder, keys_of
 from ipu_emu.hostio.data.sources import ArraySource, IndexedSource, StreamSource
 
-__all__ = ["IndexedFiller", "SlotFiller", "StreamFiller"]
-
 _MAX_BURST_STEPS = 64
 _MAX_BURST_BYTES = 1 << 16
 

@@ -21,8 +21,6 @@ from ipu_emu.errors import FeedError
 from ipu_emu.hostio.data.sample_files import open_files
 from ipu_emu.hostio.data.sample_structure import SampleStructure, structure_of
 
-__all__ = ["ArraySource", "IndexedSource", "Source", "StreamSource", "source_of"]
-
 
 @dataclass(frozen=True)
 class ArraySource:

@@ -18,8 +18,6 @@ from ipu_emu.errors import EmulatorError, SessionError
 from ipu_emu.graph import DType, Tensor, name_of
 from popdist_py import trace
 
-__all__ = ["ArrayFeed", "check_output_array", "is_converted"]
-
 #: Element types of arrays that are converted, with the types of their tensors.
 _CONVERTED = {("int64", "INT32"), ("uint64", "UINT32"), ("bfloat16", "FLOAT")}
 

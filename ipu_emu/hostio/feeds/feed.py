@@ -30,8 +30,6 @@ from ipu_emu.hostio.workers.prefetcher import Prefetcher, WorkerSettings
 from ipu_emu.hostio.workers.slot_ring import SlotContent
 from ipu_emu.hostio.workers.source_opening import open_source
 
-__all__ = ["Feed"]
-
 
 class Feed:
     """An iterator over steps, each an array, tuple or dict of arrays like a sample.

@@ -16,8 +16,6 @@ from ipu_emu.hostio.feeds.feed import Feed
 from ipu_emu.program.anchors import Anchor, Return
 from ipu_emu.program.executable import Executable
 
-__all__ = ["CallbackFeed", "StepFeed", "check_sizes"]
-
 
 def check_sizes(feed: ArrayFeed, executable: Executable, broadcast: frozenset[str]) -> None:
     """Raise SessionError for the first array that does not have the number of elements of a step.

@@ -15,8 +15,6 @@ from gcl.drawing.units import counted, memory
 from ipu_emu.hostio.data.data_modes import DataMode
 from ipu_emu.hostio.probe.program_runs import ProgramRun
 
-__all__ = ["IoOverhead", "advice", "contradiction_in", "overhead_of", "table"]
-
 #: Smaller shares of a step's time are treated as noise.
 _NOISE = 0.05
 

@@ -23,8 +23,6 @@ from ipu_emu.errors import FeedError
 from ipu_emu.hostio.data.data_modes import DataMode
 from popdist_py.files.atomic_write import replace_file
 
-__all__ = ["REPORTS_VARIABLE", "STEPS_VARIABLE", "FeedMeasurement", "Probe", "StepProbe", "measurement_in"]
-
 REPORTS_VARIABLE, STEPS_VARIABLE = "IPU_EMU_FEED_REPORTS", "IPU_EMU_FEED_STEPS"
 
 #: Steps before timing starts: the first ones wait for compilers, caches and workers.

@@ -19,8 +19,6 @@ from ipu_emu.hostio.probe.probe import REPORTS_VARIABLE, STEPS_VARIABLE, FeedMea
 from popdist_py.dependent_program import dependent
 from popdist_py.files.bounded_read import read_file
 
-__all__ = ["MeasuredProgram", "ProgramRun", "counts_of", "job_result", "measure", "reports"]
-
 _LAST_LINES = 15
 _MOST_REPORT_BYTES = 1 << 16
 

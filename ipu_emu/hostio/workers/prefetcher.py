@@ -18,8 +18,6 @@ from ipu_emu.hostio.workers.slot_ring import SlotContent, SlotRing
 from ipu_emu.hostio.workers.worker_pool import WorkerPool, WorkerProcesses, WorkerThreads, cause_of
 from popdist_py import trace
 
-__all__ = ["Prefetcher", "WorkerSettings"]
-
 _MAX_WORKERS = 8
 
 #: The arrays of one step.

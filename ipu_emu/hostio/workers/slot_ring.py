@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 
 from ipu_emu.hostio.data.sample_structure import Field
 
-__all__ = ["SlotContent", "SlotRing", "WorkerStatus"]
-
 _ALIGNMENT = 64
 _TEXT_BYTES = 4096
 

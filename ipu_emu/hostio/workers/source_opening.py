@@ -16,8 +16,6 @@ from ipu_emu.hostio.data.slot_fillers import IndexedFiller, SlotFiller, StreamFi
 from ipu_emu.hostio.data.sources import ArraySource, IndexedSource, StreamSource, source_of
 from ipu_emu.hostio.workers.worker_pool import cause_of
 
-__all__ = ["open_source"]
-
 T = TypeVar("T")
 _FIRST_ROW = np.zeros(1, np.int64)
 

@@ -24,8 +24,6 @@ from ipu_emu.hostio.data.slot_fillers import SlotFiller
 from ipu_emu.hostio.workers.slot_ring import SlotContent, SlotRing
 from popdist_py import trace
 
-__all__ = ["WorkerPool", "WorkerProcesses", "WorkerThreads", "cause_of"]
-
 _POLL_SECONDS = 0.2
 
 #: The folder of this package: its frames are not user code.

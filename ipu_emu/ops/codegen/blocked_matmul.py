@@ -20,8 +20,6 @@ from ipu_emu.ops.codegen.matmul_calls import Operands, product_call
 from ipu_emu.ops.codegen.matmul_kernel import block_rows
 from ipu_emu.ops.codegen.packed_matrix import packing_calls, tile_starts
 
-__all__ = ["Blocked", "blocked_workspace"]
-
 _Array = NDArray[Any]
 
 #: The most bytes of a group of panels of b, and of a group of a together with one of b: half of a typical L2 cache in

@@ -15,8 +15,6 @@ from ipu_emu.ops.codegen.llvm_compiler import Function
 from ipu_emu.ops.codegen.panel_packing import BLOCK, squares
 from ipu_emu.ops.codegen.strided_copy import relocate
 
-__all__ = ["Argument", "Call", "call", "named_call", "offsets", "relocation", "turned_relocation"]
-
 #: One prepared call: reads and writes arrays that it already holds, and allocates nothing.
 Call = Callable[[], object]
 #: An argument of a kernel: a number, or an array, of which the address is passed.

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from llvmlite.utils import get_library_name
 
-__all__ = ["code_of", "give_back_compiler"]
-
 _MAPS = Path("/proc/self/maps")
 #: Drop the pages of a mapping from this process (madvise(2)).
 _DONTNEED = 4

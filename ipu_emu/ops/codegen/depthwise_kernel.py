@@ -23,10 +23,6 @@ from ipu_emu.ops.codegen.fused_store import EXTRAS, StoreForm, stored_value
 from ipu_emu.ops.codegen.llvm_builder import FLOAT, I32, NamedKernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import LANES, generated, vector_width
 
-__all__ = [
-    "DEPTHWISE", "TOGETHER", "DepthwiseShape", "Piece", "PieceGroup", "depthwise", "pixels", "runs_of_pieces"
-]  # fmt: skip
-
 #: Names of the arguments, in order.
 DEPTHWISE = ["x", "w", "y", "bias", "channels", *EXTRAS]
 

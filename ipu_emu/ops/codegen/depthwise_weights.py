@@ -17,8 +17,6 @@ from ipu_emu.ops.codegen.depthwise_kernel import TOGETHER, DepthwiseShape, Piece
 from ipu_emu.ops.codegen.llvm_builder import FLOAT, I32, NamedKernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import generated
 
-__all__ = ["DEPTHWISE_WEIGHTS", "depthwise_weights"]
-
 #: Names of the arguments, in order.
 DEPTHWISE_WEIGHTS = ["x", "g", "dw", "channels"]
 

@@ -17,8 +17,6 @@ from llvmlite import ir
 from ipu_emu.ops.codegen.llvm_builder import FLOAT, NamedKernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import LANES, generated, vector_width
 
-__all__ = ["DOTS", "dot_block", "dots"]
-
 #: Names of the arguments, in order; strides in bytes.
 DOTS = [
     "x", "g", "out", "from", "at", "step", "rest", "tiles", "columns", "blocks", "g_row", "out_row", "out_column",

@@ -19,8 +19,6 @@ from ipu_emu.ops.codegen.functions.float32_math import FUNCTIONS
 from ipu_emu.ops.codegen.functions.lane_values import number
 from ipu_emu.ops.codegen.llvm_builder import Kernel
 
-__all__ = ["EXTRAS", "RESULT", "FusedStore", "StoreForm", "stored_value"]
-
 #: The instructions, and the kind of each operand that they load: RESULT, or the kind of an extra one.
 StoreForm = tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]
 

@@ -36,8 +36,6 @@ from ipu_emu.ops.codegen.matmul_kernel import block_rows
 from ipu_emu.ops.codegen.packed_matrix import PackedMatrix, held_matrix, lanes_within, tile_starts
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns
 
-__all__ = ["fits_strips", "gemm", "gemm_workspace"]
-
 _Array = NDArray[Any]
 
 #: The number of rows from which copying b into panels is faster: of b that is stored by rows, and by columns. 16 and

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HeldCopies"]
-
 _Array = NDArray[Any]
 #: Bytes that are reserved at a time; they take no memory until they are written.
 _RESERVED = 1 << 26

@@ -10,11 +10,6 @@ from typing import Any
 
 from llvmlite import ir
 
-__all__ = [
-    "BYTE", "DOUBLE", "FLOAT", "HALF", "I32", "I64", "POINTER", "Emitter", "Kernel", "NamedKernel", "const",
-    "repeat", "vector_like",
-]  # fmt: skip
-
 BYTE, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 FLOAT, HALF, DOUBLE = ir.FloatType(), ir.HalfType(), ir.DoubleType()
 POINTER = BYTE.as_pointer()

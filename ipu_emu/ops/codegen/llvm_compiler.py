@@ -31,8 +31,6 @@ from ipu_emu.hardware.host_processor import NEEDED, check_host_processor
 from popdist_py.files.atomic_write import replace_file
 from popdist_py.files.trusted_files import UntrustedError, folder_fault, read_trusted
 
-__all__ = ["KERNEL_CACHE", "LANES", "PROCESSOR", "Function", "generated", "kernel_folder", "vector_width"]
-
 #: The partial sums of a sum that a kernel computes in lanes, on every processor.
 LANES = 16
 #: The variable that names the processor to compile for, as LLVM spells it; by default that of the host.

@@ -15,8 +15,6 @@ from ipu_emu.ops.codegen.fused_store import EXTRAS, FusedStore
 from ipu_emu.ops.codegen.llvm_compiler import LANES, vector_width
 from ipu_emu.ops.codegen.matmul_kernel import PRODUCT, block_rows, product
 
-__all__ = ["Operands", "dot_calls", "product_call", "whole_and_rest"]
-
 _Array = NDArray[Any]
 
 

@@ -23,8 +23,6 @@ from ipu_emu.ops.codegen.fused_store import EXTRAS, RESULT, StoreForm, stored_va
 from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, NamedKernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
 
-__all__ = ["PRODUCT", "block_rows", "product"]
-
 #: Names of the arguments, in order; strides in bytes.
 PRODUCT = [
     "x",

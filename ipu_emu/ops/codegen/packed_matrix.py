@@ -19,8 +19,6 @@ from ipu_emu.ops.codegen.matmul_calls import product_call
 from ipu_emu.ops.codegen.matmul_kernel import block_rows
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_rows
 
-__all__ = ["PackedMatrix", "held_matrix", "lanes_within", "packing_calls", "tile_starts"]
-
 _Array = NDArray[Any]
 
 #: Bytes of the strips that are multiplied by all rows before the next strips: part of a typical L2 cache.

@@ -15,8 +15,6 @@ from llvmlite import ir
 from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, I32, I64, Kernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import generated
 
-__all__ = ["BLOCK", "panels_of_columns", "panels_of_rows", "panels_of_taps", "squares"]
-
 #: The size of the squares that ``panels_of_columns`` transposes at a time.
 BLOCK = 8
 #: Rows that ``panels_of_rows`` packs at a time: packing strip by strip through all rows would evict the cache lines

@@ -39,8 +39,6 @@ from ipu_emu.ops.codegen.functions.lane_values import number
 from ipu_emu.ops.codegen.llvm_builder import DOUBLE, FLOAT, HALF, I32, Kernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import LANES, generated, vector_width
 
-__all__ = ["Instruction", "Operand", "RowPass", "bound_rows", "row_kernel"]
-
 Instruction = tuple[Any, ...]
 
 

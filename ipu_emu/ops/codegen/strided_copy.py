@@ -13,8 +13,6 @@ from llvmlite import ir
 from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, Kernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
 
-__all__ = ["SHORT_RUN", "pad", "relocate"]
-
 #: The shortest vectors by which neighbours are copied.
 _SHORT = 4
 #: The longest runs that are copied without a loop.

@@ -19,8 +19,6 @@ from ipu_emu.ops.codegen.compiled_call import Call, call, offsets
 from ipu_emu.ops.codegen.llvm_builder import FLOAT, I64, Kernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
 
-__all__ = ["MOST_TAPS", "window_maxima_call", "window_maxima_gradient_call"]
-
 #: The most taps of a window that a kernel reads, each by instructions of its own.
 MOST_TAPS = 25
 

@@ -17,12 +17,6 @@ from ipu_emu.graph.op import GRAPHCORE, Op
 from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, copy_cost
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = [
-    "GATHER_SHARDS", "GATHER_WEIGHT", "GROUP", "MEAN", "MEAN_OPERATOR", "MODEL_COLLECTIVES", "OPERATOR", "OPS",
-    "REDUCE_SCATTER", "REDUCTIONS", "REPLICA_COUNT", "SCATTER_GRADIENT", "group_of", "is_replica_collective",
-    "operator_of",
-]  # fmt: skip
-
 OPERATOR, GROUP = "__collectiveOperator", "__collectiveCommGroup"
 #: The attribute with the number of replicas, which a session adds: groups and shard shapes depend on it.
 REPLICA_COUNT = "__replicas"

@@ -15,8 +15,6 @@ import numpy as np
 from ipu_emu.ops.core import BoundOp, Call, OpDef, always, copy_cost
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = ["OPS", "REMOTE_LOAD", "REMOTE_STORE", "REMOTE_UPDATE"]
-
 REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE = "RemoteLoad", "RemoteStore", "RemoteUpdate"
 
 

@@ -23,11 +23,6 @@ from ipu_emu.ops.communication.collective_ops import GATHER_SHARDS, GATHER_WEIGH
 from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, always, call_chain, copy_cost
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
 
-__all__ = [
-    "CROSS_DOMAIN", "OPS", "TAKE_SHARD", "collective_bytes", "copy_shard_in", "copy_shard_out", "is_shard_collective",
-    "shards_of",
-]  # fmt: skip
-
 TAKE_SHARD = "TakeShard"
 #: The (stride, size) of the replicas that hold one shard in different domains; a gradient is summed over these too.
 CROSS_DOMAIN = "between"

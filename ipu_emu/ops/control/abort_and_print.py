@@ -15,9 +15,6 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, copy_cost
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = ["ABORT", "KEPT", "OPS"]
-
-
 _AUTO, _FIXED, _SCIENTIFIC, _NONE = range(4)
 _OMITTED = "..."
 

@@ -18,8 +18,6 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.control.inlining import Inliner, body_of, body_output_types, check_call, inlined_op
 from ipu_emu.ops.core import Node, OutputTypes, Rewrite, input_node
 
-__all__ = ["OPS"]
-
 _Array = NDArray[Any]
 
 

@@ -10,11 +10,6 @@ from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.graph.graph import capturing
 from ipu_emu.ops.core import Expand, Node, OpDef, OutputTypes, Rewrite, ShapeRule, copy_cost, replaced_before_run
 
-__all__ = [
-    "MAX_INLINED_OPS", "Inliner", "body_of", "body_output_types", "check_call", "check_inputs", "inlined_op",
-    "stacked",
-]  # fmt: skip
-
 #: The most ops that inlining may add.
 MAX_INLINED_OPS = 20_000
 

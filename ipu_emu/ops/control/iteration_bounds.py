@@ -13,8 +13,6 @@ from typing import Any
 
 from ipu_emu.graph import Graph, Op, Role
 
-__all__ = ["MOST_ITERATIONS", "with_bound"]
-
 #: The attribute of a Loop with the most iterations that its computed number can be.
 MOST_ITERATIONS = "most"
 

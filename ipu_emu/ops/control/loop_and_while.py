@@ -32,8 +32,6 @@ from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, copy_co
 from ipu_emu.ops.core.op_definition import OpDef, always, replaced_before_run
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = ["BODY_MEMORY_PLAN", "OPS", "WHILE", "check_gradients"]
-
 WHILE, _GRADIENT = "While", "WhileGrad"
 #: The attribute of a While with the memory plan of its body.
 BODY_MEMORY_PLAN = "plan"

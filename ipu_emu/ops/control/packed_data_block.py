@@ -15,8 +15,6 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.control.inlining import Inliner, body_of, inlined_op
 from ipu_emu.ops.core import Node, OutputTypes, Rewrite, input_node
 
-__all__ = ["OPS"]
-
 
 def _shape(node: Node) -> OutputTypes:
     longest, size = list(node.attribute("maxSequenceLengths", [])), int(node.attribute("resultSize", 0))

@@ -19,8 +19,6 @@ from ipu_emu.graph.body_inputs import CONCATENATES
 from ipu_emu.ops.control.inlining import Inliner, body_of, body_output_types, check_inputs, inlined_op, stacked
 from ipu_emu.ops.core import Node, OutputTypes, Rewrite, input_node
 
-__all__ = ["OPS"]
-
 #: The first opset without a batch axis.
 _UNBATCHED = 9
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ipu_emu.errors import RefusedError
 from ipu_emu.ops.core import Node, OpDef, OutputTypes, copy_cost, replaced_before_run
 
-__all__ = ["OPS", "REASONS"]
-
 _SEQUENCES = "devices have no sequences of tensors; use concat, split and gather"
 _TEXTS = "devices have no strings; convert them to numbers on the host"
 #: Why an op is refused.

@@ -14,8 +14,6 @@ from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import DType
 from ipu_emu.ops.core.node import Node
 
-__all__ = ["Adjoint", "Emit", "GradRule", "Value"]
-
 #: Appends an op: (type, inputs, attributes, number of outputs) -> the ids of its outputs.
 Emit = Callable[[str, Sequence["Value"], dict[str, Any], int], "list[Value]"]
 

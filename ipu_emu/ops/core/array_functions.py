@@ -17,8 +17,6 @@ from ipu_emu.ops.codegen.row_passes import Operand, RowPass, bound_rows
 from ipu_emu.ops.core.formulas import Formula, FormulaBuilder, named
 from ipu_emu.ops.core.op_definition import call_chain
 
-__all__ = ["ArrayFunction", "function"]
-
 _Array = NDArray[Any]
 
 

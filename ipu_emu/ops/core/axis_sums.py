@@ -26,8 +26,6 @@ from ipu_emu.ops.core.kernel_helpers import view
 from ipu_emu.ops.core.op_definition import Call, call_chain
 from ipu_emu.ops.core.row_kernels import column_sums, row_sums
 
-__all__ = ["axis_sum", "folded", "folding", "mean_of", "sum_of"]
-
 _Array = NDArray[Any]
 _Axes = Sequence[int] | None
 

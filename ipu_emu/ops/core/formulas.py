@@ -15,8 +15,6 @@ import numpy as np
 
 from ipu_emu.ops.codegen.row_passes import Instruction
 
-__all__ = ["Backend", "Formula", "FormulaBuilder", "Term", "named"]
-
 #: (function name, values) -> value of the function; ("number", x) -> the constant x as a value.
 Backend = Callable[..., Any]
 

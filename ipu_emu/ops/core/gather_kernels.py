@@ -13,10 +13,6 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit, part
 
-__all__ = [
-    "SCATTER_REDUCTIONS", "add_rows", "along", "broadcast_along", "put_elements", "take_elements", "zero_unindexed",
-]  # fmt: skip
-
 #: The way in which a new element is combined with the one at its index.
 SCATTER_REDUCTIONS = {"none": 0, "add": 1, "sum": 1, "mul": 2, "max": 3, "min": 4}
 

@@ -20,8 +20,6 @@ from ipu_emu.ops.codegen.matmul_kernel import block_rows
 from ipu_emu.ops.codegen.packed_matrix import lanes_within, tile_starts
 from ipu_emu.ops.core.op_definition import Call, call_chain
 
-__all__ = ["are_images", "image_spread", "image_sum"]
-
 _Array = NDArray[Any]
 
 #: The fewest images for which the products are fast.

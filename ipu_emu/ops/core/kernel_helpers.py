@@ -14,11 +14,6 @@ from ipu_emu.ops.core.array_functions import ArrayFunction
 from ipu_emu.ops.core.formulas import Formula
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, call_chain
 
-__all__ = [
-    "allocating_kernel", "copies_in_place", "flat", "formula_kernel", "in_float32", "scalar", "storage", "ufunc",
-    "view", "with_contiguous_operands",
-]  # fmt: skip
-
 
 def ufunc(function: Callable[..., Any]) -> Kernel:
     """A kernel that calls ``function(*inputs, out=output)``."""

@@ -14,8 +14,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Tensor
 from ipu_emu.graph.dtype import DType
 
-__all__ = ["Node", "OutputTypes", "described", "input_node", "listed"]
-
 #: The result of a shape rule: element type and shape of each output.
 OutputTypes = list[tuple[DType, tuple[int, ...]]]
 

@@ -25,8 +25,6 @@ from ipu_emu.ops.core.axis_sums import axis_sum
 from ipu_emu.ops.core.node import Node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, Workspace, call_chain
 
-__all__ = ["traced_kernel", "traced_workspace"]
-
 _Array = NDArray[Any]
 _ALIGNMENT = 64
 

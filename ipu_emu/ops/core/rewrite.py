@@ -9,8 +9,6 @@ import numpy as np
 
 from ipu_emu.graph import Graph, Op, Role, Tensor, dtype_of
 
-__all__ = ["Rewrite"]
-
 
 class Rewrite:
     """Collects ops that replace ``op``; they keep its annotations, its phase and its guard."""

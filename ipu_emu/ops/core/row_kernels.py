@@ -15,11 +15,6 @@ from ipu_emu.ops.codegen.row_passes import Instruction, Operand, RowPass, bound_
 from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.op_definition import Call
 
-__all__ = [
-    "RowKernel", "column_sums", "log_softmax", "log_softmax_grad", "norm", "norm_grad", "norm_slopes", "row_moments",
-    "row_sums", "shared_norm", "shared_norm_grad", "softmax", "softmax_grad",
-]  # fmt: skip
-
 _Array = NDArray[Any]
 
 

@@ -13,11 +13,6 @@ from ipu_emu.graph import Tensor
 from ipu_emu.ops.core.node import Node, OutputTypes, listed
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = [
-    "aligned_shape", "axes_of", "axis_of", "broadcast", "broadcast_all", "not_aligned", "reduced_axes",
-    "reduction_of", "reshape_target", "same", "scalar_or_same", "unequal_types",
-]  # fmt: skip
-
 
 def same(node: Node) -> OutputTypes:
     """The type and shape of input 0."""

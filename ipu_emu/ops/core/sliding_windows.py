@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from ipu_emu.errors import RefusedError
 from ipu_emu.ops.core.node import Node, listed
 
-__all__ = ["Windows"]
-
 
 @dataclass(frozen=True)
 class Windows:

@@ -16,8 +16,6 @@ from ipu_emu.ops.core.node import input_node
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.sliding_windows import Windows
 
-__all__ = ["convolution_as_2d", "pooling_as_2d"]
-
 _WHOLE = ("group", "ceil_mode", "count_include_pad")
 _PER_AXIS = ("strides", "dilations", "kernel_shape")
 

@@ -11,8 +11,6 @@ from ipu_emu.graph.dtype import dtype_named, dtype_numbered
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Node, OpDef, OutputTypes, copy_cost
 
-__all__ = ["OPS"]
-
 #: An array; numpy's stubs call most results Any.
 _Array = Any
 

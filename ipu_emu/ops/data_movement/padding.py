@@ -14,8 +14,6 @@ from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before
 from ipu_emu.ops.core.shape_rules import axis_of
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["OPS"]
-
 #: An array; numpy's stubs call most results Any.
 _Array = Any
 

@@ -14,8 +14,6 @@ from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, V
 from ipu_emu.ops.core.image_kernels import image_spread
 from ipu_emu.ops.core.shape_rules import axis_of
 
-__all__ = ["OPS"]
-
 #: Types that ``relocation`` copies; it is faster than numpy where rows stay contiguous.
 _RELOCATED = (np.float32, np.float16)
 

@@ -14,8 +14,6 @@ from ipu_emu.ops.core.kernel_helpers import view
 from ipu_emu.ops.core.op_definition import BoundOp, Call, GradRule, Kernel, OpDef, ShapeRule
 from ipu_emu.ops.core.shape_rules import axes_of, reshape_target, same
 
-__all__ = ["OPS"]
-
 
 def _copy(bound: BoundOp) -> Call:
     return partial(np.copyto, bound.outputs[0], bound.input(0))

@@ -22,8 +22,6 @@ from ipu_emu.ops.core.formulas import Formula, Term, named
 from ipu_emu.ops.core.kernel_helpers import flat, formula_kernel
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = ["ACTIVATIONS", "OPS", "Activation"]
-
 #: alpha and gamma of SELU.
 _SELU = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}
 

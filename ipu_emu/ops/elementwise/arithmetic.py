@@ -20,8 +20,6 @@ from ipu_emu.ops.core.kernel_helpers import allocating_kernel, formula_kernel, s
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import aligned_shape, broadcast, broadcast_all, same
 
-__all__ = ["OPS"]
-
 #: An array; numpy's stubs call most results Any.
 _Array = Any
 

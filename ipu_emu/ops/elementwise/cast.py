@@ -10,8 +10,6 @@ from ipu_emu.graph.dtype import dtype_numbered
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, copy_cost
 from ipu_emu.ops.core.formulas import Formula
 
-__all__ = ["OPS"]
-
 
 def _cast_shape(node: Node) -> OutputTypes:
     return [(dtype_numbered(node.attribute("to", 1)), node.input(0).shape)]

@@ -14,8 +14,6 @@ from ipu_emu.ops.core.formulas import Formula, Term
 from ipu_emu.ops.core.kernel_helpers import formula_kernel
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = ["OPS"]
-
 # Any bounds
 
 

@@ -15,8 +15,6 @@ from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, V
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, ufunc
 from ipu_emu.ops.core.shape_rules import aligned_shape, broadcast, same
 
-__all__ = ["OPS"]
-
 
 def _truth(node: Node) -> OutputTypes:
     return [(BOOL, broadcast(node)[0][1])]

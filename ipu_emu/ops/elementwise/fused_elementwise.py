@@ -21,8 +21,6 @@ from ipu_emu.ops.codegen.row_passes import Operand, RowPass, bound_rows
 from ipu_emu.ops.core import BoundOp, Call, Node, OpCost, OpDef, OutputTypes, always
 from ipu_emu.ops.core.kernel_helpers import flat, storage
 
-__all__ = ["MOST_UPDATES", "OPS", "fused_store"]
-
 #: The most inputs that a FusedUpdate overwrites.
 MOST_UPDATES = 8
 

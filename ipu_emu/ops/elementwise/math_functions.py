@@ -16,8 +16,6 @@ from ipu_emu.ops.core.formulas import Formula, named
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, formula_kernel, ufunc
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = ["OPS"]
-
 
 def _function(
     type: str, kernel: Kernel, grad: GradRule | None, flops: int, domain: str = "", formula: Formula | None = None

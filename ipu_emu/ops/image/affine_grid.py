@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
 
-__all__ = ["OPS"]
-
 
 def _sizes(node: Node) -> list[int]:
     """The number of images, and pixels along each axis of one."""

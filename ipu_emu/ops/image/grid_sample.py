@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from ipu_emu.errors import EmulatorError
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, flops
 
-__all__ = ["OPS"]
-
 _Array = NDArray[Any]
 
 #: The number of pixels along each axis that a sample is computed from.

@@ -9,8 +9,6 @@ import numpy as np
 
 from ipu_emu.ops.core import Node, OpDef, OutputTypes, copy_cost
 
-__all__ = ["OPS"]
-
 _Array = Any
 
 

@@ -12,8 +12,6 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Node, OutputTypes, Rewrite, copy_cost, input_node, per_element
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
 
-__all__ = ["OPS"]
-
 
 def _blocks(node: Node) -> tuple[int, ...]:
     x, block = node.input(0), int(node.attribute("blocksize", 1))

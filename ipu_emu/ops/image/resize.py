@@ -19,9 +19,6 @@ from ipu_emu.ops.core.kernel_helpers import ufunc, with_contiguous_operands
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
 from ipu_emu.ops.core.shape_rules import axis_of, same
 
-__all__ = ["OPS"]
-
-
 _CROP = "tf_crop_and_resize"
 _HALF = Fraction(1, 2)
 

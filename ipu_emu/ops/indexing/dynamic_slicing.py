@@ -14,8 +14,6 @@ from ipu_emu.ops.core import Adjoint, BoundOp, Call, Kernel, Node, OpDef, Output
 from ipu_emu.ops.core.shape_rules import same
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices
 
-__all__ = ["OPS"]
-
 #: An array; numpy's stubs call most results Any.
 _Array = Any
 _Place = tuple[slice, ...]

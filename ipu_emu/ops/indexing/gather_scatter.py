@@ -14,8 +14,6 @@ from ipu_emu.ops.core.kernel_helpers import allocating_kernel, view, with_contig
 from ipu_emu.ops.core.shape_rules import axis_of, same
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays, indexed_axis, wrapped_and_clipped
 
-__all__ = ["OPS"]
-
 #: An array; numpy's stubs call most results Any.
 _Array = Any
 

@@ -15,8 +15,6 @@ from ipu_emu.ops.core.gather_kernels import add_rows, along
 from ipu_emu.ops.core.kernel_helpers import view, with_contiguous_operands
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices, indexed_axis
 
-__all__ = ["OPS"]
-
 
 def _shape(node: Node) -> OutputTypes:
     x, indices, axis = node.input(0), node.input(1), indexed_axis(node, node.input(0).rank, 0, "GatherOp::setup")

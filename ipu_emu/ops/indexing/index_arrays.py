@@ -10,8 +10,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Tensor
 from ipu_emu.ops.core.node import Node
 
-__all__ = ["check_integer_indices", "index_arrays", "indexed_axis", "wrapped_and_clipped"]
-
 #: An array; numpy's stubs call most results Any.
 _Array = Any
 

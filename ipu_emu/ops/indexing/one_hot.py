@@ -11,8 +11,6 @@ from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, V
 from ipu_emu.ops.core.axis_sums import sum_of
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
 
-__all__ = ["OPS"]
-
 #: An array; numpy's stubs call most results Any.
 _Array = Any
 

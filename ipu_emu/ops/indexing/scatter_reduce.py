@@ -31,8 +31,6 @@ from ipu_emu.ops.core.shape_rules import same
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays, indexed_axis
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["OPS"]
-
 #: An array; numpy's stubs call most results Any.
 _Array = Any
 

@@ -12,8 +12,6 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, copy_cost
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
 
-__all__ = ["OPS"]
-
 
 # Loops over elements compile in a quarter of the time of numpy's assignments, which check shapes with messages.
 @bare_part

@@ -12,8 +12,6 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost
 from ipu_emu.ops.core.shape_rules import axis_of, same
 
-__all__ = ["OPS"]
-
 #: An array; numpy's stubs call most results Any.
 _Array = Any
 

@@ -19,8 +19,6 @@ from ipu_emu.ops.core import Node, OpDef, OutputTypes, per_element
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices
 
-__all__ = ["OPS"]
-
 _Array = NDArray[Any]
 
 

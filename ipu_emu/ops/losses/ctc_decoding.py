@@ -23,8 +23,6 @@ from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, flops
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
 from ipu_emu.ops.losses.ctc_loss import log_add_exp
 
-__all__ = ["OPS"]
-
 # Columns of the tree of prefixes, which has a row for each. Compiled code reads global numbers, no enumerations.
 _PARENT = 0  # row of the prefix that is one label shorter
 _LABEL = 1  # its last label

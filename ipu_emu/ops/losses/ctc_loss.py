@@ -23,8 +23,6 @@ from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, V
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
 from ipu_emu.ops.core.shape_rules import reduction_of
 
-__all__ = ["OPS", "log_add_exp"]
-
 
 @part
 def log_add_exp(a: Any, b: Any) -> Any:

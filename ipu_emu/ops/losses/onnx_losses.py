@@ -8,8 +8,6 @@ from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, input_node, per_element, replaced_before_run
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["OPS"]
-
 
 def _nll_shape(node: Node) -> OutputTypes:
     x, labels = node.input(0), node.input(1)

@@ -19,8 +19,6 @@ from ipu_emu.ops.core.axis_sums import axis_sum
 from ipu_emu.ops.core.kernel_helpers import scalar, view
 from ipu_emu.ops.core.shape_rules import reduction_of, same, scalar_or_same
 
-__all__ = ["OPS"]
-
 #: The smallest probability, to which smaller ones are raised: (forward, backward), for FLOAT and for FLOAT16.
 _SMALLEST = {False: (1e-7, 1e-10), True: (6.104e-5, 6.104e-5)}
 

@@ -21,8 +21,6 @@ from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
 from ipu_emu.ops.core.row_kernels import RowKernel
 
-__all__ = ["OPS"]
-
 _EXPONENTIALS = "d = sub x m; e = exp_falling d; store y e; sum s e"
 
 

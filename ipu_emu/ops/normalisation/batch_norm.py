@@ -28,8 +28,6 @@ from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
 from ipu_emu.ops.normalisation.shared_batch_norm import GROUP_SIZE, MOMENTS, SHARED, mean_of_group
 
-__all__ = ["OPS"]
-
 
 def _epsilon(node: Node) -> float:
     return float(np.float32(node.attribute("epsilon", 1e-5)))

@@ -22,8 +22,6 @@ from ipu_emu.ops.core.axis_sums import axis_sum
 from ipu_emu.ops.core.kernel_helpers import in_float32
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
 
-__all__ = ["OPS", "STRIDED"]
-
 #: The attribute of strided groups: channel c of C belongs to group c mod G instead of c div (C / G).
 STRIDED = "__strided_channel_grouping"
 

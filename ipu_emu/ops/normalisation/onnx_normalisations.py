@@ -13,8 +13,6 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Expand, Node, OpDef, OutputTypes, Rewrite, input_node, per_element, replaced_before_run
 from ipu_emu.ops.core.shape_rules import axes_of, axis_of, same
 
-__all__ = ["OPS"]
-
 
 def _group(rewrite: Rewrite, x: str, scale: str, bias: str, groups: int, epsilon: float) -> str:
     attributes: dict[str, Any] = {"num_groups": groups, "epsilon": epsilon}

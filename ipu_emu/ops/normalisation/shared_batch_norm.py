@@ -21,8 +21,6 @@ from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, V
 from ipu_emu.ops.core.kernel_helpers import in_float32, storage
 from ipu_emu.ops.core.row_kernels import norm_slopes, row_moments, shared_norm, shared_norm_grad
 
-__all__ = ["GROUP_SIZE", "MOMENTS", "OPS", "SHARED", "SHARED_GRAD", "SLOPES", "mean_of_group"]
-
 #: The attribute with the number of replicas that share statistics.
 GROUP_SIZE = "__batch_norm_replica_group_size"
 MOMENTS, SHARED, SLOPES, SHARED_GRAD = "BatchNormMoments", "BatchNormShared", "BatchNormSlopes", "BatchNormSharedGrad"

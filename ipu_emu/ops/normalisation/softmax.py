@@ -13,8 +13,6 @@ from ipu_emu.ops.core.row_kernels import log_softmax, log_softmax_grad, softmax,
 from ipu_emu.ops.core.shape_rules import axis_of, same
 from ipu_emu.ops.reduction.sorting_kernels import mark_largest
 
-__all__ = ["OPS"]
-
 
 def _rows(node: Node) -> tuple[int, int]:
     """The input as a matrix, flattened at ``axis``."""

@@ -10,8 +10,6 @@ from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
 from ipu_emu.ops.core.sliding_windows import Windows
 
-__all__ = ["OPS"]
-
 _WINDOW = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
 
 

@@ -22,8 +22,6 @@ from ipu_emu.ops.core.op_definition import BoundOp, Call, Expand, OpDef, replace
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.core.spatial_rank import pooling_as_2d
 
-__all__ = ["OPS"]
-
 # Kernels: every tensor is [C H W, N]; a line is one pixel of all samples
 
 

@@ -19,9 +19,6 @@ from ipu_emu.graph import Tensor
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, per_element
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
 
-__all__ = ["OPS"]
-
-
 # Samples between the pixels
 
 

@@ -16,8 +16,6 @@ from ipu_emu.ops.core import Adjoint, Node, OpDef, OutputTypes, Value, copy_cost
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
 from ipu_emu.ops.core.sliding_windows import Windows
 
-__all__ = ["OPS"]
-
 _Array = Any
 
 

@@ -15,8 +15,6 @@ from ipu_emu.ops.products.direct_convolution import Direct
 from ipu_emu.ops.products.gathered_convolution import Gathered
 from ipu_emu.ops.products.grouped_convolution import Grouped
 
-__all__ = ["OPS"]
-
 #: The most pixels of all samples, of the output, for which windows are gathered for a gradient of the data, and of
 #: the weights: 512 to 512 channels of 2 x 2 by 3 x 3, batch 8, take 2.8 ms instead of 4.8, and 1.0 ms instead of 3.6.
 _FEW_FOR_DATA, _FEW_FOR_WEIGHTS = 96, 512

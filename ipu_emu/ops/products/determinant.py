@@ -11,8 +11,6 @@ from ipu_emu.ops.core import Node, OpDef, OutputTypes, flops
 from ipu_emu.ops.core.axis_sums import folded
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
 
-__all__ = ["OPS"]
-
 _Array = Any
 
 

@@ -41,8 +41,6 @@ from ipu_emu.ops.products.output_blocks import (
     whole_blocks,
 )
 
-__all__ = ["LEAST", "Direct"]
-
 # Planes: a padded image split by its strides, so that each tap reads contiguous elements
 
 

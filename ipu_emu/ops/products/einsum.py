@@ -16,8 +16,6 @@ import numpy as np
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
 
-__all__ = ["OPS"]
-
 #: Axes by their letters; the axes of "..." are numbers, 0 for the last one.
 _Axes = list[str]
 

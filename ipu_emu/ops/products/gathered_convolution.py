@@ -27,8 +27,6 @@ from ipu_emu.ops.core import Call, call_chain
 from ipu_emu.ops.core.kernel_helpers import view
 from ipu_emu.ops.core.sliding_windows import Windows
 
-__all__ = ["Gathered"]
-
 _Array = NDArray[Any]
 
 # Columns: the windows of a block of output rows gathered into a matrix, and the adjoint of that

@@ -26,8 +26,6 @@ from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.products.direct_convolution import LEAST, Direct
 from ipu_emu.ops.products.output_blocks import OutputBlocks
 
-__all__ = ["Grouped"]
-
 _Array = NDArray[Any]
 
 

@@ -18,8 +18,6 @@ from ipu_emu.ops.core.kernel_helpers import scalar
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.shape_rules import unequal_types
 
-__all__ = ["OPS"]
-
 
 def _turned(shape: tuple[int, ...], transpose: int) -> tuple[int, ...]:
     return (*shape[:-2], shape[-1], shape[-2]) if transpose and len(shape) > 1 else shape

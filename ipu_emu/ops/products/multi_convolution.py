@@ -13,8 +13,6 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
 from ipu_emu.ops.core.sliding_windows import Windows
 
-__all__ = ["OPS"]
-
 _EACH = 3
 
 

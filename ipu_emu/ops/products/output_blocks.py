@@ -17,10 +17,6 @@ from ipu_emu.ops.codegen.packed_matrix import lanes_within
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_taps
 from ipu_emu.ops.core.op_definition import Call
 
-__all__ = [
-    "OutputBlocks", "dot_blocks", "output_blocks", "packed_rows", "packed_taps", "product_calls", "whole_blocks",
-]  # fmt: skip
-
 _Array = NDArray[Any]
 
 #: The most taps that one kernel copies, each by instructions of its own.

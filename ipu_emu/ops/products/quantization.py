@@ -16,8 +16,6 @@ from ipu_emu.ops.core import Node, OpDef, OutputTypes, flops, per_element
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
 from ipu_emu.ops.core.sliding_windows import Windows
 
-__all__ = ["OPS"]
-
 _Array = Any
 _UINT8 = dtype_named("UINT8")
 

@@ -20,8 +20,6 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Node, OpDef, OutputTypes, flops
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
 
-__all__ = ["OPS"]
-
 _Array = NDArray[Any]
 
 #: The pieces of a uniform B-spline by degree: coefficients of the powers of the position between two knots, 1 first.

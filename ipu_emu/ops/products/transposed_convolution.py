@@ -12,8 +12,6 @@ import numpy as np
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
 
-__all__ = ["OPS"]
-
 
 @dataclass(frozen=True)
 class _Sizes:

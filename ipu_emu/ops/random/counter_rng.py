@@ -20,10 +20,6 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import part
 from ipu_emu.graph import Graph, Op, Role, Tensor, dtype_named
 
-__all__ = [
-    "RNG_KEY", "SHARED_RNG_KEY", "STREAM_ID", "draw", "has_key", "key_in", "stream_id_of", "stream_of", "uniform",
-]  # fmt: skip
-
 #: The key of a replica, and the one that all replicas share.
 RNG_KEY, SHARED_RNG_KEY = "randomSeed___replica", "randomSeed___shared"
 #: The attribute of an op that draws the same numbers as another op.

@@ -18,8 +18,6 @@ from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_o
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.random.counter_rng import key_in, stream_id_of, stream_of, uniform
 
-__all__ = ["OPS"]
-
 
 @jit
 def fill_uniform(key: NDArray[Any], stream_id: int, low: float, high: float, out: NDArray[Any]) -> None:

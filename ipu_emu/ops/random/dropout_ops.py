@@ -21,8 +21,6 @@ from ipu_emu.ops.core.kernel_helpers import flat
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.random.counter_rng import STREAM_ID, stream_of, uniform
 
-__all__ = ["OPS"]
-
 
 @jit
 def dropout(x: NDArray[Any], key: NDArray[Any], stream_id: int, ratio: float, out: NDArray[Any]) -> None:

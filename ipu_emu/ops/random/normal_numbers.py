@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from ipu_emu.ops.core.array_functions import ArrayFunction
 from ipu_emu.ops.core.formulas import Formula, Term
 
-__all__ = ["normal_numbers"]
-
 
 def _box_muller(u: Term, v: Term) -> Term:
     return ((-u + 1.0).of("log") * -2.0).of("sqrt") * v.of("cos_of_turns")

@@ -15,8 +15,6 @@ from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, always, ca
 from ipu_emu.ops.core.kernel_helpers import flat
 from ipu_emu.ops.random.counter_rng import draw, stream_id_of, stream_of, uniform
 
-__all__ = ["OPS", "round_stochastically"]
-
 
 @jit
 def round_stochastically(x: NDArray[Any], key: NDArray[Any], stream_id: int, out: NDArray[Any]) -> None:

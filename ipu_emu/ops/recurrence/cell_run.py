@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from ipu_emu.ops.core import Call, Node
 from ipu_emu.ops.core.row_kernels import RowKernel
 
-__all__ = ["CellRun", "full", "states_before"]
-
 _Array = NDArray[Any]
 
 

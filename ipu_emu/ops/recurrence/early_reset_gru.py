@@ -18,8 +18,6 @@ from ipu_emu.ops.core import BoundOp, Call, Node, call_chain
 from ipu_emu.ops.core.row_kernels import column_sums
 from ipu_emu.ops.recurrence.cell_run import CellRun, full, states_before
 
-__all__ = ["backward_workspace", "compiled_backward", "compiled_forward", "forward_workspace"]
-
 _GATES = "zrn"
 
 _RESET = (

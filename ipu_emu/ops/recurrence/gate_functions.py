@@ -12,8 +12,6 @@ from ipu_emu.ops.core.array_functions import ArrayFunction
 from ipu_emu.ops.core.formulas import Formula, Term, named
 from ipu_emu.ops.elementwise.activations import ACTIVATIONS
 
-__all__ = ["FUNCTIONS", "GateFunction", "gate_functions"]
-
 _Array = Any
 
 

@@ -21,8 +21,6 @@ from ipu_emu.ops.recurrence import compiled_cells, early_reset_gru
 from ipu_emu.ops.recurrence.compiled_cells import is_compiled
 from ipu_emu.ops.recurrence.gate_functions import GateFunction, gate_functions
 
-__all__ = ["CELLS", "OPS", "Cell"]
-
 _Array = Any
 _Arrays = list[_Array]
 

@@ -19,8 +19,6 @@ from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_nod
 from ipu_emu.ops.recurrence.gate_functions import FUNCTIONS
 from ipu_emu.ops.recurrence.recurrent_cells import CELLS
 
-__all__ = ["OPS"]
-
 #: Indices of inputs.
 _X, _W, _R, _B, _LENGTHS, _FIRST, _PEEPHOLES = 0, 1, 2, 3, 4, 5, 7
 _KEPT = ("clip", "linear_before_reset", "input_forget")

@@ -18,8 +18,6 @@ from ipu_emu.ops.core.image_kernels import are_images, image_sum
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, scalar, view, with_contiguous_operands
 from ipu_emu.ops.core.shape_rules import reduced_axes, same
 
-__all__ = ["OPS"]
-
 
 def _axes(node: Node) -> tuple[int, ...]:
     """The axes to reduce: an attribute, or an input in newer opsets.

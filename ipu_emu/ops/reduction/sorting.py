@@ -15,8 +15,6 @@ from ipu_emu.ops.core.kernel_helpers import allocating_kernel, view, with_contig
 from ipu_emu.ops.core.shape_rules import axis_of, reduced_axes, same
 from ipu_emu.ops.reduction.sorting_kernels import extremes, sort_rows
 
-__all__ = ["OPS"]
-
 #: An array; numpy's stubs call most results Any.
 _Array = Any
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit, part
 
-__all__ = ["extremes", "mark_largest", "sort_rows"]
-
 
 @part
 def _before(a: Any, b: Any, largest: bool) -> Any:

@@ -11,8 +11,6 @@ from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, call_chain
 from ipu_emu.ops.core.kernel_helpers import copies_in_place
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = ["OPS"]
-
 
 def _copy_into(bound: BoundOp) -> Call:
     return partial(np.copyto, bound.outputs[0], bound.input(1))

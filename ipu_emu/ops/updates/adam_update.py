@@ -18,8 +18,6 @@ from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, call_chain
 from ipu_emu.ops.core.kernel_helpers import copies_in_place, flat, storage
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = ["LAMB_DIRECTION", "LAMB_STEP", "OPS", "norm"]
-
 LAMB_DIRECTION, LAMB_STEP = "LambDirection", "LambStep"
 
 _Array = NDArray[Any]

@@ -15,8 +15,6 @@ from gcl.kernels.jit import jit
 from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, call_chain, per_element
 from ipu_emu.ops.core.kernel_helpers import copies_in_place, flat
 
-__all__ = ["OPS"]
-
 _Array = NDArray[Any]
 
 

@@ -20,8 +20,6 @@ from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, call_chain
 from ipu_emu.ops.core.kernel_helpers import copies_in_place, storage
 from ipu_emu.ops.updates.adam_update import norm
 
-__all__ = ["OPS"]
-
 
 def measure(gradient: NDArray[Any], out: NDArray[Any]) -> None:
     out[()] = norm(gradient)

@@ -14,8 +14,6 @@ from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, call_chain, flops
 from ipu_emu.ops.core.kernel_helpers import copies_in_place, storage
 
-__all__ = ["OPS"]
-
 #: The largest FLOAT16.
 _LARGEST = 65504.0
 _MOST = 4096

@@ -12,8 +12,6 @@ from ipu_emu.ops.core.kernel_helpers import flat, in_float32
 from ipu_emu.ops.core.row_kernels import RowKernel
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = ["OPS"]
-
 
 def _plain(bound: BoundOp) -> Call:
     """w = decay w - rate g"""

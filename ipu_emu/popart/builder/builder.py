@@ -28,8 +28,6 @@ from ipu_emu.popart.options.variable_settings import VariableSettings
 from ipu_emu.popart.types.enums import RecomputeType
 from ipu_emu.popart.types.tensor_info import TensorInfo
 
-__all__ = ["Builder"]
-
 #: The ai.onnx opset of ``builder.aiOnnx``.
 defaultAiOnnxOpset = 10
 _WEIGHT_NAMES = ("initVal", "variableSettings", "debugContext", "debugPrefix")

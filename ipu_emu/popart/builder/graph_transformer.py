@@ -18,8 +18,6 @@ from ipu_emu.onnx.files import ModelBytes, Source, parsed
 from ipu_emu.onnx.proto_parts import attributes_of, graphs_of, tensors_of
 from ipu_emu.onnx.tensors import array_of, proto_of
 
-__all__ = ["GraphTransformer"]
-
 T = TypeVar("T")
 
 _BFLOAT16 = onnx.TensorProto.BFLOAT16

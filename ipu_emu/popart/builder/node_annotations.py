@@ -22,9 +22,6 @@ from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.tensor_location import TensorLocation
 from ipu_emu.session.options.without_effect import say_without_effect
 
-__all__ = ["EXCLUDED_PATTERNS", "Annotations", "NodeAnnotations"]
-
-
 _SCHEDULE_PRIORITY = "__schedule_priority"
 
 

@@ -11,8 +11,6 @@ import numpy as np
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op
 
-__all__ = ["NodeAttributes", "attribute_value"]
-
 _T = TypeVar("_T", int, float, str)
 _Kind = type[_T]
 

@@ -19,12 +19,6 @@ from ipu_emu.popart.builder.signatures import available, check_inputs, check_out
 from ipu_emu.popart.types.enums import DataType, ScatterReduction
 from ipu_emu.session.options.tensor_location import CommGroup
 
-__all__ = [
-    "OPSETS", "AiGraphcore", "AiGraphcoreOpset1", "AiOnnx", "AiOnnxMl", "AiOnnxMlOpset1", "AiOnnxOpset6",
-    "AiOnnxOpset7", "AiOnnxOpset8", "AiOnnxOpset9", "AiOnnxOpset10", "AiOnnxOpset11", "plain",
-]  # fmt: skip
-
-
 #: Parameters whose attribute has another name.
 _NAMES = {"collectiveOperator": "__collectiveOperator", "commGroup": "__collectiveCommGroup"}
 #: Parameters that take the number of an enum, not its name.

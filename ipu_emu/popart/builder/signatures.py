@@ -21,8 +21,6 @@ from ipu_emu.errors import ArgumentTypeError, EmulatorError, RefusedError
 from ipu_emu.popart.builder.ai_onnx import Row
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["REQUIRED", "Signature", "available", "check_inputs", "check_outputs", "signature"]
-
 #: Marks a parameter without a default.
 REQUIRED = object()
 

@@ -16,8 +16,6 @@ from ipu_emu.graph.body_inputs import CONCATENATES, Kind, body_input_kinds
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import append, append_unchecked
 
-__all__ = ["completed"]
-
 #: The first opset in which PopART's scan concatenates the results of its iterations.
 _CONCATENATING = 9
 

@@ -16,14 +16,6 @@ from ipu_emu.popart.builder.opsets import OPSETS
 from ipu_emu.popart.builder.signatures import Signature
 from ipu_emu.popart.types.enums import DataType
 
-__all__ = [
-    "OpDefinition",
-    "OperatorIdentifier",
-    "getSupportedOperations",
-    "getSupportedOperationsDefinition",
-    "getUnsupportedOperations",
-]
-
 _ONNX = "ai.onnx"
 #: Ops that only the transforms add.
 _INTERNAL = (

@@ -25,8 +25,6 @@ from ipu_emu.popart.types.enums import DeviceConnectionType, DeviceSelectionCrit
 from ipu_emu.popart.version import versionString
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["DeviceInfo", "DeviceManager", "printed", "syncPatternFromString", "syncPatternToString"]
-
 _TYPES = {
     DeviceKind.IPU_MODEL: DeviceType.IpuModel,
     DeviceKind.CPU: DeviceType.Cpu,

@@ -20,8 +20,6 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.graph import Graph, Op, StepPhase
 from ipu_emu.popart.ir.ir_graph import IrGraph, IrOp
 
-__all__ = ["CONTROL", "Bodies", "called_graphs"]
-
 CONTROL = frozenset({"Call", "If", "Loop", "Scan"})
 #: The number of the copy that is shown, if it is not the first.
 _COPIES = {"else_branch": 1}

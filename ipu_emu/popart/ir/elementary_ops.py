@@ -20,8 +20,6 @@ from math import prod
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL, ACCL1, ACCL2, ACCL3, STEP, UPDATED
 from ipu_emu.popart.ir.ir_graph import IrGraph, IrOp
 
-__all__ = ["elementary"]
-
 _Form = Callable[[IrGraph, IrOp], list[IrOp]]
 
 _RENAMED = {

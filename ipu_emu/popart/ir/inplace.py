@@ -9,8 +9,6 @@ from __future__ import annotations
 from ipu_emu.graph import Role, StepPhase
 from ipu_emu.popart.ir.ir_graph import IrGraph, IrOp
 
-__all__ = ["work_in_place"]
-
 _VIEWS = frozenset(
     {"Concat", "Expand", "Flatten", "Identity", "Reshape", "Reverse", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )

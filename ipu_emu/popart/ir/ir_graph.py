@@ -8,8 +8,6 @@ from typing import Any
 
 from ipu_emu.graph import Graph, Op, Role, StepPhase, Tensor
 
-__all__ = ["IrGraph", "IrOp"]
-
 
 @dataclass
 class IrOp:

@@ -13,8 +13,6 @@ from typing import Any
 from ipu_emu.graph import StepPhase
 from ipu_emu.popart.ir.ir_graph import IrGraph, IrOp
 
-__all__ = ["outlined"]
-
 _HIGH = frozenset({
     "BatchNormGrad", "BatchNormalization", "Conv", "ConvWeightsGrad", "ConvTranspose", "GRU", "GRUGrad",
     "GroupNormalization", "GroupNormalizationGrad", "InstanceNormalization", "LSTM", "LSTMGrad", "MatMul", "MaxPool",

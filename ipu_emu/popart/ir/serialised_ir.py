@@ -25,8 +25,6 @@ from ipu_emu.popart.ir.ir_graph import IrGraph, IrOp
 from ipu_emu.popart.ir.outlining import outlined
 from ipu_emu.popart.ir.stashes import add_host_copies, add_stashes
 
-__all__ = ["IrView", "serialised"]
-
 #: The last pass that is run: the graph then has the ops of PopART's IR.
 _LAST_PASS = "insert-ipu-copies"
 _MAIN = "maingraph"

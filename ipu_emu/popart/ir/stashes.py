@@ -9,8 +9,6 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import RESTORED, STASHED
 from ipu_emu.graph import Role, StepPhase
 from ipu_emu.popart.ir.ir_graph import IrGraph, IrOp
 
-__all__ = ["add_host_copies", "add_stashes"]
-
 _MOVING = (Role.INPUT, Role.COMPUTED)
 
 

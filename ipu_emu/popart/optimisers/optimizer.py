@@ -14,11 +14,6 @@ from ipu_emu.graph import DType, dtype_named
 from ipu_emu.popart.types.enums import DataType
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = [
-    "ClipNormSettings", "Optimizer", "OptimizerValue", "OptimizerValueMap", "Parameter", "Value", "check_replacement",
-    "clips_of", "state_type",
-]  # fmt: skip
-
 #: A number, (number, whether it is constant), or an OptimizerValue.
 Value = Any
 

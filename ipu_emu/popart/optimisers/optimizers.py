@@ -21,9 +21,6 @@ from ipu_emu.popart.optimisers.optimizer import (
 )
 from ipu_emu.popart.types.enums import AdamMode, AdaptiveMode, DataType, SGDAccumulatorAndMomentum, WeightDecayMode
 
-__all__ = ["SGD", "Adam", "Adaptive", "ConstSGD"]
-
-
 _ADAM_FORMS = {
     AdamMode.Adam: AdamForm.ADAM,
     AdamMode.AdamNoBias: AdamForm.ADAM_NO_BIAS,

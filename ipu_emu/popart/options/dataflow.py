@@ -14,8 +14,6 @@ from ipu_emu.popart.types.enums import AnchorReturnTypeId, ExchangeStrategy
 from ipu_emu.program.anchors import Anchor, Return
 from ipu_emu.session.options.option_enums import TileSet
 
-__all__ = ["AnchorReturnType", "DataFlow"]
-
 _OPTIONS = ("returnPeriod", "tileSet", "exchangeStrategy")
 _IDS = {member.name.upper(): member for member in AnchorReturnTypeId}
 

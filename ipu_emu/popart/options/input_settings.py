@@ -12,13 +12,6 @@ from ipu_emu.popart.types.enums import ExchangeStrategy, ReplicatedStreamMode
 from ipu_emu.popart.types.tensor_info import TensorInfo
 from ipu_emu.session.options.option_enums import TileSet
 
-__all__ = [
-    "InputArguments",
-    "InputSettings",
-    "InputShapeInfo",
-    "one_of_kind",
-]
-
 _KEYS = {TileSet: TILE_SET, ExchangeStrategy: EXCHANGE_STRATEGY, ReplicatedStreamMode: STREAM_MODE}
 Kind = TypeVar("Kind")
 Default = TypeVar("Default")

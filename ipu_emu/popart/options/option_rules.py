@@ -20,8 +20,6 @@ from ipu_emu.popart.types.enums import AnchorReturnTypeId
 from ipu_emu.session.options.option_enums import Instrumentation, VirtualGraphMode
 from ipu_emu.session.options.session_options import SessionOptions
 
-__all__ = ["check_combination", "check_cycle_counter"]
-
 #: The value of the annotation that recomputes the outputs of an op.
 _AGAIN = 2
 

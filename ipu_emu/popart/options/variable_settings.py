@@ -14,8 +14,6 @@ from ipu_emu.popart.types.enums import VariableRetrievalMode
 from ipu_emu.session.options.option_enums import CommGroupType
 from ipu_emu.session.options.tensor_location import CommGroup
 
-__all__ = ["VariableSettings"]
-
 _FORMS = (
     ("sharedVariableDomain_", "retrievalMode_"),
     ("retrievalMode_",),

@@ -39,9 +39,6 @@ from ipu_emu.session.options.option_enums import TileSet, VirtualGraphMode
 from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.session_options import SessionOptions
 
-__all__ = ["Compilation", "check_sync"]
-
-
 #: Changes that may save memory, as options of a session.
 _WORDS = {
     RemedyKind.STATES_SHARDED: (

@@ -15,8 +15,6 @@ from ipu_emu.errors import SessionError
 from ipu_emu.onnx.external_data import Places, change_external, inside, relative_places, separate, write_external
 from ipu_emu.onnx.write import OnnxTemplate, write_model
 
-__all__ = ["ExternalVariables"]
-
 #: The ending of the file with data that cannot be where they were.
 _ENDING = ".data"
 

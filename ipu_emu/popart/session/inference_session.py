@@ -10,8 +10,6 @@ from ipu_emu.popart.session.session import Session
 from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.session_options import SessionOptions
 
-__all__ = ["InferenceSession"]
-
 
 class InferenceSession(Session):
     """Runs the forward part of a model."""

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from ipu_emu.errors import EmulatorError
 from ipu_emu.onnx.read import initializers
 
-__all__ = ["NumericsReport"]
-
 _Array = NDArray[np.float64]
 _SMALL = 1e-8
 

@@ -19,8 +19,6 @@ from ipu_emu.session.options.option_enums import RecomputationType
 from ipu_emu.session.options.patterns import ANY, MANDATORY, Patterns
 from ipu_emu.session.options.session_options import SessionOptions
 
-__all__ = ["check_arithmetic", "check_limits", "check_replaced", "check_step"]
-
 _Rule = Callable[[Node], str | None]
 
 #: Activations of an RNN, and of the gates of an LSTM or a GRU.

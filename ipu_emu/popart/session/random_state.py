@@ -13,8 +13,6 @@ from ipu_emu.ops.random.counter_rng import has_key
 from ipu_emu.session.options.compile_options import data_mode
 from ipu_emu.session.options.session_options import SessionOptions
 
-__all__ = ["RandomState"]
-
 
 class RandomState:
     """The engine holds the state; ``engine`` raises SessionError if it does not exist yet."""

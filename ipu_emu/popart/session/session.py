@@ -48,8 +48,6 @@ from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.session_options import SessionOptions
 from popdist_py import trace
 
-__all__ = ["Session"]
-
 #: The name of an executable that is saved in a folder.
 _FILE = "executable.popef"
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio import ArrayFeed, CallbackFeed, StepFeed
 
-__all__ = ["FeedStepIO", "IStepIO", "IWeightsIO", "PyStepIO", "PyStepIOCallback", "PyWeightsIO"]
-
 
 class IStepIO:
     """Base of the step data that ``run`` takes."""

@@ -23,8 +23,6 @@ from ipu_emu.session.options.compile_options import loss_scaler
 from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.session_options import SessionOptions
 
-__all__ = ["TrainingSession"]
-
 #: The name of the program that runs only the forward pass.
 _FORWARD_ONLY = "forwardOnly"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-__all__ = ["DebugContext", "DebugInfo"]
-
 _IDS = count(1)
 
 

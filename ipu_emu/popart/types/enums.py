@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from ipu_emu.session.options.option_enums import Numbered
 
-__all__ = [
-    "AdamMode", "AdaptiveMode", "AnchorReturnTypeId", "CollectiveOperator", "DataType", "DeviceConnectionType",
-    "DeviceSelectionCriterion", "DeviceType", "ExchangeStrategy", "InitType", "IrSerializationFormat",
-    "RecomputeType", "RecoveryAction", "ReplicatedStreamMode", "SGDAccumulatorAndMomentum", "ScatterReduction",
-    "SyncPattern", "TensorRemapType", "VariableRetrievalMode", "WeightDecayMode",
-]  # fmt: skip
-
 
 class ScatterReduction(Numbered):
     """How a scatter combines elements with the same index."""

@@ -12,8 +12,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import DType, Tensor, dtype_named, dtype_of
 from ipu_emu.popart.types.enums import DataType
 
-__all__ = ["TensorInfo", "getTensorInfo"]
-
 
 class TensorInfo:
     """``TensorInfo("FLOAT", [2, 3])``, ``TensorInfo(np.float32, [2, 3])`` or ``TensorInfo(array)``.

@@ -7,8 +7,6 @@ import numpy as np
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast, in_float
 
-__all__ = ["RULES"]
-
 
 def _plain(type: str) -> Rule:
     return lambda call: call.x.op(type)

@@ -13,8 +13,6 @@ from ipu_emu.graph.dtype import BOOL, INT32
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast, in_float
 
-__all__ = ["RULES"]
-
 
 def _function(type: str) -> Rule:
     return lambda call: cast(call.x, call.dtype).op(type)

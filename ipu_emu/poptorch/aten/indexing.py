@@ -12,8 +12,6 @@ from ipu_emu.graph.dtype import BOOL, FLOAT, INT32
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast
 
-__all__ = ["RULES"]
-
 _DYNAMIC = (
     "Operations using aten::{} are unsupported because the output shape is determined by the tensor values. The IPU "
     "cannot support dynamic output shapes."

@@ -9,8 +9,6 @@ from ipu_emu.graph.dtype import INT32
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast
 
-__all__ = ["REDUCTIONS", "RULES", "reduced"]
-
 #: PyTorch's numbers of reductions.
 REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
 

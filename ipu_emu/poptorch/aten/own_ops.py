@@ -6,8 +6,6 @@ from ipu_emu.graph.dtype import INT32, UINT32
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast
 
-__all__ = ["RULES"]
-
 
 def _print(call: Call) -> Value:
     return call.writer.emit("PrintTensor", [call.value("input")], call["attributes"])[0]

@@ -11,8 +11,6 @@ import torch
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast, in_float
 
-__all__ = ["RULES"]
-
 
 def _list(given: Any, count: int) -> list[int]:
     values = [given] if isinstance(given, int) else [int(one) for one in given]

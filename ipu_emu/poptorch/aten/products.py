@@ -10,8 +10,6 @@ from ipu_emu.graph.dtype import BOOL
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast, in_float, raised, root
 
-__all__ = ["RULES"]
-
 
 def _product(call: Call, a: Value, b: Value) -> Value:
     """The product of matrices; a transposed weight is read in its stored order."""

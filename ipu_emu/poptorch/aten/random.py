@@ -11,8 +11,6 @@ from ipu_emu.graph.dtype import FLOAT, INT32
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast
 
-__all__ = ["RANDOM", "RULES"]
-
 
 def _uniform(call: Call, shape: Sequence[int], low: float, high: float) -> Value:
     return call.writer.random("RandomUniforms", shape, FLOAT.onnx, (low, high))

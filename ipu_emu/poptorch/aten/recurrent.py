@@ -9,8 +9,6 @@ import numpy as np
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule
 
-__all__ = ["RULES"]
-
 #: The order of gates in PyTorch's weights, by their places in ONNX's: i o f c, z r h.
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 

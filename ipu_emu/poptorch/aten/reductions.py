@@ -11,8 +11,6 @@ from ipu_emu.graph.dtype import BOOL, FLOAT, INT32
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast, finite, in_float, raised, root
 
-__all__ = ["RULES"]
-
 
 def _reduced(type: str, x: Value, axes: list[int], keep: Any) -> Value:
     """A reduction; that of a scalar is along an axis of its own."""

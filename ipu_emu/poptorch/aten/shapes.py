@@ -9,8 +9,6 @@ import numpy as np
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast
 
-__all__ = ["RULES"]
-
 
 def _shaped(call: Call) -> Value:
     return call.x.shaped(call.shape)

@@ -17,8 +17,6 @@ from ipu_emu.poptorch.aten import (
 )
 from ipu_emu.poptorch.aten.call import Rule
 
-__all__ = ["RULES"]
-
 _FAMILIES = (
     *(activations, elementwise, indexing, losses, own_ops),
     *(pools_and_norms, products, random, recurrent, reductions, shapes),

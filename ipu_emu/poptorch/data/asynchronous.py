@@ -17,8 +17,6 @@ from ipu_emu.poptorch.data.watched_workers import way_of_ending
 from ipu_emu.poptorch.enums import SharingStrategy
 from ipu_emu.poptorch.errors import Error, refusal
 
-__all__ = ["AsynchronousDataAccessor"]
-
 _METHODS = {
     SharingStrategy.SharedMemory: "spawn",
     SharingStrategy.FileSystem: "spawn",

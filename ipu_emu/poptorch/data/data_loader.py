@@ -17,8 +17,6 @@ from ipu_emu.poptorch.enums import DataLoaderMode
 from ipu_emu.poptorch.errors import refusal
 from ipu_emu.poptorch.options.options import Options
 
-__all__ = ["DataLoader"]
-
 
 class _Joined:
     """Joins the indices of several batches of the program's own sampler."""

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-__all__ = ["PartSampler", "Permutations"]
-
 
 class Permutations:
     """A permutation of the indices for each pass, the same in all processes; without a seed the indices in order."""

@@ -18,15 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = [
-    "Draws",
-    "Generators",
-    "SeededOrder",
-    "SeededSamples",
-    "WrappedSamples",
-    "items_with_own_numbers",
-]
-
 #: How deep generators are looked for in the attributes of a data set, and in lists of at most how many items.
 _DEPTH, _MOST = 6, 100
 #: The types of generators, and how to get their state, to set it, and to seed them.

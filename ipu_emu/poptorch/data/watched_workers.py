@@ -12,8 +12,6 @@ from torch.utils.data import DataLoader
 
 from ipu_emu.poptorch.errors import refusal
 
-__all__ = ["watched_epoch", "way_of_ending"]
-
 #: Seconds to wait for the end of a worker whose connection broke.
 _PATIENCE = 2.0
 

@@ -16,11 +16,6 @@ from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.tracing.argument_parsers import PARSERS
 from ipu_emu.program.anchors import Anchor, StepShape
 
-__all__ = [
-    "Arguments", "OutputTensor", "anchor_array", "as_output", "bound", "cleaned", "first_micro_batch", "leaves",
-    "rebuilt",
-]  # fmt: skip
-
 
 class Arguments:
     """The arguments of the first call, bound to the parameters of ``forward``."""

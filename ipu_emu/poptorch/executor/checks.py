@@ -11,8 +11,6 @@ from ipu_emu.poptorch.enums import OutputMode
 from ipu_emu.poptorch.errors import Error, refusal
 from ipu_emu.poptorch.options.options import Options
 
-__all__ = ["check_buffers", "check_inference", "check_overlap", "checked_options"]
-
 
 def checked_options(model: Any, options: Any, *, training: bool) -> Options:
     """Return the options, new ones for None; raise TypeError if they are not Options, or ``model`` no module."""

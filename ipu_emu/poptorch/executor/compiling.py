@@ -31,8 +31,6 @@ from ipu_emu.session.memory_advice import MemoryAdvice
 from ipu_emu.session.options.compile_options import cache_folder, compile_options, loss_scaler, with_streams
 from ipu_emu.session.options.session_options import SessionOptions
 
-__all__ = ["compile_trace", "output_mode"]
-
 _RETURNS = {
     OutputMode.Final: Return.FINAL,
     OutputMode.EveryN: Return.EVERY_N,

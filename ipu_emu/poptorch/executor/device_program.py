@@ -29,8 +29,6 @@ from ipu_emu.session.options.compile_options import data_mode
 from ipu_emu.session.options.engine_options import STREAMING_FOLDER, engine_options
 from popdist_py.trace import Category, span
 
-__all__ = ["DeviceProgram", "TrainedState"]
-
 
 class DeviceProgram(LoadedProgram):
     """``attach`` loads the weights; ``run`` runs one step."""

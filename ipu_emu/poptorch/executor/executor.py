@@ -38,8 +38,6 @@ from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.replica_grouping import offer_groupings, withdraw_groupings
 from ipu_emu.poptorch.tracing.trace import ModuleTrace, trace_module
 
-__all__ = ["PoplarExecutor"]
-
 
 class PoplarExecutor(Inspection):
     """The result of ``trainingModel`` and ``inferenceModel``."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["compilation", "registerPostCompileHook", "registerPreCompileHook"]
-
 
 class _Hooks(dict[int, Callable[[], None]]):
     def add(self, hook: Callable[[], None], when: str) -> _Handle:

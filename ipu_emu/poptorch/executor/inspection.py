@@ -12,8 +12,6 @@ from ipu_emu.poptorch.executor.device_program import DeviceProgram
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.program.executable import ProgramReport
 
-__all__ = ["Inspection"]
-
 #: Least, largest and average seconds.
 Latency = tuple[float, float, float]
 

@@ -10,8 +10,6 @@ from ipu_emu.poptorch.executor.executor import PoplarExecutor
 from ipu_emu.poptorch.executor.saved_program import read_program
 from ipu_emu.poptorch.options.options import Options
 
-__all__ = ["inferenceModel", "load", "trainingModel"]
-
 
 def trainingModel(model: Any, options: Options | None = None, optimizer: Any = None) -> PoplarExecutor:
     """Wrap ``model``, whose forward computes a loss, to train on emulated IPUs."""

@@ -6,8 +6,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["paused_collection"]
-
 #: New objects up to this number are scanned in 0.7 ms; counting the frozen ones takes 25 ms if a million are frozen.
 _FEW = 30_000
 

@@ -17,8 +17,6 @@ from ipu_emu.poptorch.errors import Error, refusal
 from popdist_py.files.atomic_write import replace_file
 from popdist_py.files.trusted_files import UntrustedError, folder_fault, read_trusted
 
-__all__ = ["read_program", "write_program"]
-
 _VERSION = "3.4.0"
 _FILE = "model.poptorch"
 _MAGIC = b"POPTRCH1"

@@ -20,8 +20,6 @@ from ipu_emu.session.options.option_enums import (
 from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.session_options import SessionOptions
 
-__all__ = ["check_session_options", "session_options"]
-
 #: Session options that decide the shapes of inputs and outputs, and the setter of poptorch.Options for each.
 _OWN = {
     "accumulationFactor": "Training.gradientAccumulation",

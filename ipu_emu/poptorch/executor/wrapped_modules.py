@@ -9,8 +9,6 @@ import torch
 
 from ipu_emu.poptorch.replica_grouping import offer_grouping, withdraw_grouping
 
-__all__ = ["executor_of", "unwrap", "wrap"]
-
 _LINK = "_poptorch_executor"
 _READS = frozenset(("forward", "_parameters", "_buffers", "_modules"))
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "VariableAttributes"]
-
 
 class VariableAttributes:
     """Which attributes of a group may change after the model is compiled; all others are constants of the program."""

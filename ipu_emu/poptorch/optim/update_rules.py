@@ -17,8 +17,6 @@ from ipu_emu.graph.dtype import FLOAT, FLOAT16, DType
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.optim.optimizers import LAMB, SGD, Optimizer
 
-__all__ = ["OF_POPTORCH", "OF_PYTORCH", "check_optimizer", "form_of", "maximizes", "rule_of", "unexpected_attributes"]
-
 #: The values of PyTorch's optimisers that are constants if they have their defaults.
 _UNCHANGED = {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "eps": 1e-8}
 _ALWAYS_CONSTANT = ("betas", "alpha", "nesterov", "velocity_scaling", "max_weight_norm", "loss_scaling", "rho")

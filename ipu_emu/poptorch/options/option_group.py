@@ -6,8 +6,6 @@ from typing import Any, ClassVar, TypeVar
 
 from ipu_emu.session.options.without_effect import say_without_effect
 
-__all__ = ["OptionGroup", "checked"]
-
 _Self = TypeVar("_Self", bound="OptionGroup")
 
 

@@ -26,8 +26,6 @@ from ipu_emu.poptorch.options.strategies import PipelinedExecution, Stage, Strat
 from ipu_emu.poptorch.options.tensor_locations import TensorLocationSettings, _TensorLocationOptions
 from popdist_py.files.bounded_read import open_given
 
-__all__ = ["Options"]
-
 
 class Options(OptionGroup):
     """All options; setters return the options, so that they can be chained."""

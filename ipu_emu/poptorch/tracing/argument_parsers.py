@@ -6,8 +6,6 @@ from typing import Any
 
 from ipu_emu.poptorch.errors import Error
 
-__all__ = ["PARSERS", "ICustomArgParser", "registerCustomArgParser"]
-
 
 class ICustomArgParser:
     """Extracts the tensors from an object of a user-defined type, and replaces them."""

@@ -10,8 +10,6 @@ import torch
 
 from ipu_emu.poptorch.graph_writer import GraphWriter
 
-__all__ = ["CURRENT", "RunningTrace", "current_trace", "intercepted"]
-
 
 class RunningTrace(Protocol):
     """The part of a trace that functions in forward use."""

@@ -26,8 +26,6 @@ from ipu_emu.poptorch.dtypes import wide_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 
-__all__ = ["host_result"]
-
 #: What rules and kernels raise for operands that they do not take.
 _OF_PYTHON = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _REFUSALS = (EmulatorError, Error, *_OF_PYTHON)

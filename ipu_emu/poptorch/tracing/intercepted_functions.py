@@ -15,9 +15,6 @@ from torch.utils.checkpoint import CheckpointFunction
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.tracing.recorder import OpRecorder
 
-__all__ = ["LOSSES", "Functions", "check_hooks", "functions_replaced"]
-
-
 #: The functions whose results are losses.
 LOSSES: frozenset[Any] = frozenset(
     getattr(F, name)

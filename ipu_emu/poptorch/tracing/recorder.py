@@ -23,8 +23,6 @@ from ipu_emu.poptorch.tracing.host_arithmetic import host_result
 from ipu_emu.poptorch.tracing.skipped_products import PRODUCTS, zeros_of_product
 from ipu_emu.poptorch.tracing.storages import Storages
 
-__all__ = ["OpRecorder"]
-
 #: In-place random ops; they have separate rules because they ignore the old values.
 _IN_PLACE = {"normal": "normal_in"}
 #: Ops that return a value to the host.

@@ -19,8 +19,6 @@ import torch
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.poptorch.errors import Error
 
-__all__ = ["check_same", "other_data", "other_state", "random_states", "seeds"]
-
 #: Seeds of Python and of numpy, whose first numbers are near 0, near 1 and between: branches go both ways.
 _SEEDS = ((1514, 1146), (2172, 1989), (7, 7), (8, 8))
 #: The names of modules' attributes that hold their parts.

@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["PRODUCTS", "zeros_of_product"]
-
 #: The ATen ops that take most of the time of a forward pass, with the position of the first factor; the second
 #: one follows it.
 PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "convolution": 0}

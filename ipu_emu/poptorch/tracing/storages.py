@@ -21,8 +21,6 @@ from ipu_emu.ops import Value
 from ipu_emu.poptorch.dtypes import as_numpy
 from ipu_emu.poptorch.graph_writer import GraphWriter
 
-__all__ = ["Storages"]
-
 _Key = tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]
 #: Computes a view from another value of its base.
 Replay = Callable[[Value], Value]

@@ -26,8 +26,6 @@ from ipu_emu.poptorch.tracing.second_recording import check_same, other_data, ot
 from ipu_emu.poptorch.tracing.storages import Storages
 from popdist_py.trace import Category, span
 
-__all__ = ["ModuleTrace", "trace_module"]
-
 
 @dataclass
 class ModuleTrace:

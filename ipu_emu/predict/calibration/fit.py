@@ -21,8 +21,6 @@ from ipu_emu.predict.calibration.rows import Row
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.model import Shape, StepModel, placed
 
-__all__ = ["Fit", "fitted", "leave_one_out", "profile_of"]
-
 Values = NDArray[np.float64]
 
 #: Standard deviation of the logarithm of a measured row, which weighs rows against the prior.

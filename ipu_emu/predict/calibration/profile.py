@@ -28,8 +28,6 @@ from ipu_emu.hardware.rates import Rates
 from ipu_emu.predict.job import RELEASES, calibrated_release
 from popdist_py.files.bounded_read import read_file
 
-__all__ = ["PARAMETERS", "SHIPPED_ROWS", "Parameter", "ParameterKind", "Profile", "load", "rates_of", "shipped"]
-
 #: Version of the file format.
 _SCHEMA = "ipu-emu calibration 1"
 _MOST_BYTES = 16 << 20

@@ -14,8 +14,6 @@ from ipu_emu.hardware import System
 from ipu_emu.predict.job import Job, smallest_pod
 from popdist_py.files.bounded_read import read_file
 
-__all__ = ["ProgramRow", "Row", "layer_counts", "program_rows", "read_rows", "rows_text"]
-
 _MOST_BYTES = 16 << 20
 #: The shortest step, in seconds, that counts as measured.
 _LEAST_SECONDS, _MOST_SECONDS = 1e-9, 1e9

@@ -22,9 +22,6 @@ from enum import StrEnum
 
 from ipu_emu.compiler.placement.graph_balance import MicroBatchWork
 
-__all__ = ["LOSS_STEPS", "BlockKind", "BlockProduct", "Network", "NetworkBlock", "weighted"]
-
-
 #: Softmax and loss of a classification, and their gradient.
 LOSS_STEPS = 3
 

@@ -14,8 +14,6 @@ from math import ceil
 from ipu_emu.predict.layer_parameters import batch_norm, convolution, dense
 from ipu_emu.predict.networks.block import LOSS_STEPS, BlockKind, BlockProduct, Network, NetworkBlock, weighted
 
-__all__ = ["efficientnet", "mlp", "resnet", "resnet8", "resnet50", "resnext101", "unet"]
-
 _NORM, _RELU, _SWISH = 10, 1, 8
 _CHANNELS = 16
 

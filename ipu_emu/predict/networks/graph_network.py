@@ -21,8 +21,6 @@ from ipu_emu.ops import TABLE
 from ipu_emu.predict.networks.block import BlockKind, BlockProduct, Network, NetworkBlock
 from ipu_emu.program.memory_plan import node_in
 
-__all__ = ["graph_network", "op_blocks"]
-
 _SOFTMAXES = frozenset(
     ("Softmax", "LogSoftmax", "SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropy", "SparseSoftmaxCrossEntropy")
 )

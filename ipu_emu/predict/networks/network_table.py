@@ -16,8 +16,6 @@ from ipu_emu.predict.networks.recurrent import rnnt
 from ipu_emu.predict.networks.transformers import bert, bert_span, causal, dino, gpt2, llama, swin, t5, vit
 from popdist_py.messages.suggestion import closest
 
-__all__ = ["NETWORKS", "NetworkEntry", "network"]
-
 
 @dataclass(frozen=True)
 class NetworkEntry:

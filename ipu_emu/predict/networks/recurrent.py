@@ -5,8 +5,6 @@ from __future__ import annotations
 from ipu_emu.predict.layer_parameters import dense, embedding
 from ipu_emu.predict.networks.block import LOSS_STEPS, BlockKind, Network, NetworkBlock, weighted
 
-__all__ = ["rnnt"]
-
 _GATES = 24  # operations on the elements of a cell
 
 

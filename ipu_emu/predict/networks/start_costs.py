@@ -20,8 +20,6 @@ from ipu_emu.hardware import Generation
 from ipu_emu.hardware.tile_cycles import START, received_by_each, sync_cycles
 from ipu_emu.predict.networks.block import BlockProduct
 
-__all__ = ["product_cycles", "step_cycles"]
-
 Values = NDArray[np.float64]
 
 

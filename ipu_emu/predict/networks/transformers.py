@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from ipu_emu.predict.layer_parameters import dense, embedding, layer_norm
 from ipu_emu.predict.networks.block import LOSS_STEPS, BlockKind, BlockProduct, Network, NetworkBlock, weighted
 
-__all__ = ["bert", "bert_span", "causal", "dino", "gpt2", "llama", "masked_positions", "swin", "t5", "vit"]
-
 _NORM, _SOFTMAX, _GELU, _SUMS = 8, 6, 10, 4
 #: Parts in which logits of a vocabulary are made, so that not all of them are live at once.
 _SLICES = 4

@@ -12,8 +12,6 @@ from ipu_emu.hardware.rates import NOMINAL, Rates
 from ipu_emu.hardware.sync_groups import PATTERNS, SyncConfiguration, groups
 from ipu_emu.hardware.transfer_rates import host_rate
 
-__all__ = ["WIDEST", "ModelledMachine"]
-
 #: The most IPUs that a replica may have.
 WIDEST = 16
 

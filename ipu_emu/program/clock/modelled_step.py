@@ -11,8 +11,6 @@ from ipu_emu.program.clock.machine import ModelledMachine
 from ipu_emu.program.clock.timeline import TimelineSegment, timeline
 from ipu_emu.program.executable import Executable
 
-__all__ = ["ModelledStep"]
-
 
 @dataclass(frozen=True)
 class ModelledStep:

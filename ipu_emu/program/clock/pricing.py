@@ -46,8 +46,6 @@ from ipu_emu.program.instructions import (
 from ipu_emu.program.memory_plan import ipu_of, node_in
 from ipu_emu.program.op_cycles import op_cycles
 
-__all__ = ["PRICES", "CostCategory", "InstructionPrice", "Pricing"]
-
 
 class CostCategory(StrEnum):
     """The kind of work that modelled time is spent on."""

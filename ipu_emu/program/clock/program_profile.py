@@ -33,9 +33,6 @@ from ipu_emu.program.memory_liveness import IpuMemory, ipu_memories
 from ipu_emu.program.memory_plan import Lifetime, ipu_of, is_off_chip, is_shared, node_in
 from popdist_py.trace.records import VERSION
 
-__all__ = ["program_profile"]
-
-
 #: Characters of the name of a task that are kept.
 _LONGEST_NAME = 120
 

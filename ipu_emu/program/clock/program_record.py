@@ -22,8 +22,6 @@ from popdist_py.files.bounded_read import read_file
 from popdist_py.trace import Category, Recorder, Span
 from popdist_py.trace.records import VERSION
 
-__all__ = ["ProgramRecord"]
-
 
 class ProgramRecord:
     """The profile of a step, and of each kind of copies of its weights to the host; shown as ``name``.

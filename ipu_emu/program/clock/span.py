@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from ipu_emu.program.clock.pricing import CostCategory
 from ipu_emu.program.schedules import TaskType
 
-__all__ = ["Span"]
-
 
 @dataclass(frozen=True)
 class Span:

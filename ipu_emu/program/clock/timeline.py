@@ -50,8 +50,6 @@ from ipu_emu.program.instructions import (
 from ipu_emu.program.overlapped_loops import OverlappedLoop
 from popdist_py.files.atomic_write import replace_file
 
-__all__ = ["MOST_SPANS", "SEGMENTS", "TimelineSegment", "timeline"]
-
 #: Spans of a loop that are drawn one by one.
 MOST_SPANS = 1000
 

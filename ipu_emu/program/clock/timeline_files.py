@@ -17,9 +17,6 @@ from ipu_emu.program.clock.span import Span
 from ipu_emu.program.schedules import TaskType
 from ipu_emu.trace.pipelines.working_ipus import working_ipus
 
-__all__ = ["round_marks", "timeline_file", "timeline_trace"]
-
-
 _COLOURS = {
     CostCategory.COMPUTE: "#90caf9",
     CostCategory.COPY: "#ffcc80",

@@ -9,8 +9,6 @@ from typing import ClassVar
 
 from ipu_emu.program.instructions.instruction import Instruction, Leaf, leaves
 
-__all__ = ["HostLoad", "HostStore", "Overlap", "host_transfers"]
-
 
 class Overlap(Enum):
     """When the host transfers a tensor: just in time, or during the compute of the adjacent micro-batch.

@@ -11,8 +11,6 @@ from typing import ClassVar, TypeVar
 from ipu_emu.graph import Op
 from ipu_emu.ops import TABLE
 
-__all__ = ["Instruction", "Leaf", "counted_leaves", "indented", "leaves", "listing", "of_type", "walk"]
-
 _I = TypeVar("_I", bound="Instruction")
 
 

@@ -21,8 +21,6 @@ from ipu_emu.program.instructions.op_instructions import (
     WeightUpdate,
 )
 
-__all__ = ["INSTRUCTIONS", "row"]
-
 _T = TypeVar("_T")
 
 

@@ -11,8 +11,6 @@ from ipu_emu.program.instructions.instruction import Instruction, Leaf, indented
 from ipu_emu.program.instructions.op_instructions import RemoteLoad
 from ipu_emu.program.schedules import Slot, schedule
 
-__all__ = ["Counter", "Pipeline", "PipelineStage", "Preload", "Repeat"]
-
 
 class Counter(Enum):
     """The unit that a loop counts."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from ipu_emu.graph import Op
 from ipu_emu.program.instructions.instruction import Leaf
 
-__all__ = ["AccumulateAnchor", "AccumulateGradient", "Accumulation", "CountMicroBatch", "DrawKey"]
-
 
 @dataclass(frozen=True)
 class Accumulation(Leaf):

@@ -8,11 +8,6 @@ from typing import ClassVar
 from ipu_emu.graph import Op
 from ipu_emu.program.instructions.instruction import Leaf
 
-__all__ = [
-    "AllReduce", "Compute", "IpuCopy", "OpInstruction", "RemoteLoad", "RemoteStore", "ReplicaCollective",
-    "ShardCollectives", "WeightUpdate",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class OpInstruction(Leaf):

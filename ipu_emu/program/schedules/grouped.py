@@ -8,8 +8,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.stages import Stage, rotation
 from ipu_emu.program.schedules.task import Slot, Task, TaskType
 
-__all__ = ["grouped", "grouped_offsets", "grouped_stash", "overlapped", "popart"]
-
 
 def grouped(stages: Sequence[Stage], count: int) -> Iterator[Slot]:
     """Stage k of micro-batch j runs in slot j + k: count + S - 1 slots, S micro-batches in flight.

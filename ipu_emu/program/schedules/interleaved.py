@@ -12,8 +12,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.stages import Stage, rotation
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot, TaskType
 
-__all__ = ["interleaved", "interleaved_offsets", "interleaved_seconds", "interleaved_stash"]
-
 
 def interleaved(stages: Sequence[Stage], count: int) -> Iterator[Slot]:
     """Stage k of micro-batch j runs in slot 2j + k in training, j + k in inference; N micro-batches in flight.

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["RampedSchedule", "flattened", "ramped_schedule"]
-
 Row = tuple[int | None, ...]
 RampBlock = tuple[Row, ...]
 

@@ -20,8 +20,6 @@ from ipu_emu.program.schedules.stages import Mapping, Stage, framework_stages, i
 from ipu_emu.program.schedules.task import Slot, Task, TaskType
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["SCHEDULES", "ScheduleDefinition", "depth", "fifo_depth", "in_flight", "schedule", "scheduled_stages"]
-
 
 @dataclass(frozen=True)
 class ScheduleDefinition:

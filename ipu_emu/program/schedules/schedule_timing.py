@@ -19,8 +19,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.schedule_table import SCHEDULES, scheduled_stages
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, TaskType
 
-__all__ = ["Barrier", "ScheduleTiming", "StageTimes", "TimedTask", "ramp_slots", "timed", "timing"]
-
 #: Transfers of I/O tiles, which overlap with compute.
 _TRANSFERS = (TaskType.LOAD, TaskType.STORE)
 

@@ -8,8 +8,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.stages import Stage, rotation
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot
 
-__all__ = ["sequential", "sequential_offsets", "sequential_stash", "serialised"]
-
 
 def sequential(stages: Sequence[Stage], count: int) -> Iterator[Slot]:
     """Stage k of micro-batch j runs in slot j S + k: count S slots.

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, TaskType
 
-__all__ = ["Mapping", "Stage", "framework_stages", "ipus_by_stage", "popart_stages", "rotation"]
-
 #: The IPU of each forward stage; several for one with concurrent parts, -1 for one on all IPUs.
 Mapping = Sequence[int | Sequence[int]]
 _Ipus = tuple[tuple[int, ...], ...]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["ALL_IPUS", "Slot", "Task", "TaskType"]
-
 #: The IPU number that means all IPUs of a replica.
 ALL_IPUS = -1
 

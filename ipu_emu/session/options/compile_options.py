@@ -26,8 +26,6 @@ from ipu_emu.session.options.session_options import SessionOptions
 from ipu_emu.session.options.tuning_enums import GradientTensorTrackingMethod
 from popdist_py.environment import EXECUTABLE_CACHE_PATH
 
-__all__ = ["cache_folder", "compile_options", "data_mode", "loss_scaler", "synthetic_values", "with_streams"]
-
 #: Variables that name the folder of saved executables, by priority; the launcher sets the first.
 _CACHE_VARIABLES = (EXECUTABLE_CACHE_PATH, "POPXL_CACHE_DIR", "POPART_CACHE_DIR")
 _TRACKING = {

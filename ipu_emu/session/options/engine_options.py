@@ -10,8 +10,6 @@ from typing import Any
 
 from ipu_emu.session.options.without_effect import say_without_effect
 
-__all__ = ["REPORT", "REPORT_FOLDER", "STREAMING_FOLDER", "engine_options"]
-
 _VARIABLE = "POPLAR_ENGINE_OPTIONS"
 #: The options that have an effect: a file for Streaming Memory (an extension), and a trace.
 STREAMING_FOLDER, REPORT, REPORT_FOLDER = "streamingMemory.folder", "autoReport.all", "autoReport.directory"

@@ -7,21 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = [
-    "CommGroupType",
-    "Instrumentation",
-    "MeanReductionStrategy",
-    "Numbered",
-    "PatternsLevel",
-    "RecomputationType",
-    "ReductionType",
-    "ReplicatedTensorSharding",
-    "SyntheticDataMode",
-    "TensorStorage",
-    "TileSet",
-    "VirtualGraphMode",
-]
-
 
 class _Names(EnumMeta):
     """Metaclass of enumerations: the error for a misspelt name suggests the right one."""

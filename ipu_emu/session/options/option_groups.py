@@ -18,16 +18,6 @@ from ipu_emu.session.options.tuning_enums import (
     GradientTensorTrackingMethod,
 )
 
-__all__ = [
-    "AccumulateOuterFragmentSettings",
-    "AutodiffSettings",
-    "AutomaticLossScalingSettings",
-    "BatchSerializationSettings",
-    "ExecutionPhaseSettings",
-    "ExperimentalSettings",
-    "ReplicatedCollectivesSettings",
-]
-
 
 class BatchSerializationSettings(Settings):
     """How a batch is cut into smaller pieces; no effect here."""

@@ -8,8 +8,6 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.session.options.option_enums import PatternsLevel
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["ANY", "MANDATORY", "Patterns"]
-
 #: Any input.
 ANY = -1
 #: Mandatory patterns, which replace ops that a device cannot run: (the replaced op, an op of the model, the input of

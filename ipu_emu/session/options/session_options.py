@@ -50,8 +50,6 @@ from ipu_emu.session.options.tuning_enums import (
 )
 from ipu_emu.session.options.without_effect import say_without_effect
 
-__all__ = ["SessionOptions"]
-
 _BUCKET_BYTES = "maximum_reduce_many_buffer_size"
 
 _REPLICATION: dict[str, Any] = {

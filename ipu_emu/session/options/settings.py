@@ -17,8 +17,6 @@ import numpy as np
 from ipu_emu.errors import ArgumentTypeError
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["Settings"]
-
 #: The accepted types by type of the default; for other types, the type itself.
 _TAKES: Mapping[type, tuple[Any, str]] = {
     type(None): (object, "anything"),

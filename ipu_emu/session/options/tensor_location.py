@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 from ipu_emu.session.options.option_enums import CommGroupType, ReplicatedTensorSharding, TensorStorage, TileSet
 from ipu_emu.session.options.settings import Settings
 
-__all__ = ["CommGroup", "TensorLocation", "TensorLocationSettings"]
-
 
 class CommGroup(Settings):
     """A division of the replicas into groups: ``CommGroup(type=All, replicaGroupSize=0)``.

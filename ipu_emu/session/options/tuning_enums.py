@@ -4,19 +4,6 @@ from __future__ import annotations
 
 from ipu_emu.session.options.option_enums import Numbered
 
-__all__ = [
-    "AccumulateOuterFragmentSchedule",
-    "AutodiffStitchStrategy",
-    "BatchSerializationBatchSchedule",
-    "BatchSerializationMethod",
-    "BatchSerializationTransformContext",
-    "ExecutionPhaseIOSchedule",
-    "ExecutionPhaseSchedule",
-    "GradientTensorTrackingMethod",
-    "MergeVarUpdateType",
-    "SubgraphCopyingStrategy",
-]
-
 
 class MergeVarUpdateType(Numbered):
     """How PopART merges weight updates; no effect here."""

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from popdist_py.messages.user_warning import warn_user
 
-__all__ = ["say_without_effect"]
-
 
 def say_without_effect(kind: str, names: Iterable[str]) -> None:
     """Warn that settings of this ``kind`` have no effect; Python shows a warning of the same line and text once."""

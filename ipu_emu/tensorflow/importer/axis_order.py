@@ -23,8 +23,6 @@ from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.graph import Graph, Op, Role, StepPhase, Tensor
 from ipu_emu.ops import TABLE
 
-__all__ = ["Axes", "order_axes_as_read"]
-
 #: For each axis of a stored tensor, the axis of TensorFlow's tensor.
 Axes = tuple[int, ...]
 

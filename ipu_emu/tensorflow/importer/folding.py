@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from tensorflow.python.eager import context, execute
 from tensorflow.python.framework import constant_op, dtypes, ops, tensor_util
 
-__all__ = ["attributes_of", "fold", "is_inexact"]
-
 #: Ops whose results have the same bits on every processor.
 _EXACT = frozenset({
     "Abs", "Add", "AddV2", "BatchToSpaceND", "Bitcast", "BroadcastTo", "Cast", "Ceil", "CheckNumerics", "Concat",

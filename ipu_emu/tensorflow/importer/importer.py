@@ -30,8 +30,6 @@ from ipu_emu.tensorflow.importer.rules.control import merged
 from ipu_emu.tensorflow.importer.rules.table import RULES
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype, on_device
 
-__all__ = ["Importer", "StepPosition"]
-
 _LAST = [0, 2, 3, 1]  # [N, C, H, W] as [N, H, W, C]
 _FIRST = [0, 3, 1, 2]
 #: Ops whose result depends only on shapes.

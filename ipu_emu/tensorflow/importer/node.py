@@ -14,8 +14,6 @@ from ipu_emu.graph import Graph
 from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype
 
-__all__ = ["Outputs", "Rule", "SourceNode", "Writer", "location_of", "refused"]
-
 _PACKAGE = str(Path(__file__).parents[2]) + "/"
 #: What a rule returns: the values of the outputs, in order; one value for an op with one output.
 Outputs = "Value | Held | Imported | Sequence[Value | Held | Imported | None] | None"

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-__all__ = ["in_order"]
-
 
 def in_order(ops: Sequence[Any], index: dict[str, int]) -> list[Any]:
     """Sort ``ops`` topologically, and otherwise in the order in which they were created.

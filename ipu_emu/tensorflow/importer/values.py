@@ -18,8 +18,6 @@ from ipu_emu.graph.dtype import DType, dtype_of
 from ipu_emu.graph.narrowing import narrowed
 from ipu_emu.ops import Value
 
-__all__ = ["Held", "Imported", "Known", "TensorList", "Variable", "device_dtype", "on_device"]
-
 _NARROWED = {np.dtype(np.int64): np.int32, np.dtype(np.uint64): np.uint32, np.dtype(np.float64): np.float32}
 
 

@@ -24,8 +24,6 @@ from types import ModuleType
 from ipu_emu.tensorflow.install.versions import check_keras, check_versions
 from ipu_emu.tensorflow.trace.frontend_state import FrontendState
 
-__all__ = ["Finder", "install", "uninstall"]
-
 _IPU, _API = "tensorflow.python.ipu", "ipu_emu.tensorflow.api"
 _KERAS = "ipu_emu.tensorflow.keras"
 _FIRST = "tensorflow.compat.v1"

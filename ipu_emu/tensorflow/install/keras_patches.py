@@ -28,8 +28,6 @@ from ipu_emu.tensorflow.trace.collectives import cross_replica_mean
 from ipu_emu.tensorflow.trace.function_trace import current_trace
 from ipu_emu.tensorflow.trace.strategies import dense
 
-__all__ = ["KERAS_PATCHES"]
-
 _MODEL = "tf_keras.src.engine.training:Model"
 
 

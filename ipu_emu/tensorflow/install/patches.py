@@ -25,8 +25,6 @@ from ipu_emu.tensorflow.trace.function_trace import current_trace
 from ipu_emu.tensorflow.trace.strategies import dense, reduced_gradient
 from ipu_emu.tensorflow.trace.traced_loops import range_loop, while_loop
 
-__all__ = ["PATCHES", "Patch", "applied", "apply", "undo"]
-
 #: Makes the replacement of the original.
 Make = Callable[[Any], Any]
 

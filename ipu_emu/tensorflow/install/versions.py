@@ -7,8 +7,6 @@ import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["OLDEST", "TOO_NEW", "check_keras", "check_versions", "first_version", "installed_version"]
-
 #: TensorFlow's versions from the first (included) to the last (excluded) that are known to work.
 OLDEST, TOO_NEW = (2, 18), (2, 22)
 #: Names that only Keras 3 has.

@@ -14,17 +14,6 @@ from tf_keras.src.engine import functional, sequential
 from ipu_emu.tensorflow.keras.layer_calls import layer_calls
 from ipu_emu.tensorflow.keras.pipeline_stages import set_stage, stage_of
 
-__all__ = [
-    "FunctionalLayerPipelineStageAssignment",
-    "ModelLayerPipelineStageAssignment",
-    "SequentialLayerPipelineStageAssignment",
-    "assign",
-    "assignment_of",
-    "check_complete",
-    "reset",
-    "summary",
-]
-
 
 class _Assignment:
     """The stage of a call of ``layer``."""

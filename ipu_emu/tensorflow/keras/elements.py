@@ -12,8 +12,6 @@ from tensorflow.python.util import nest
 from gcl.kernels.uninterrupted import uninterrupted
 from ipu_emu.errors import UnsupportedError
 
-__all__ = ["ElementGroup", "groups_of"]
-
 
 class ElementGroup:
     """Consecutive elements of one ``spec``: ``steps`` of them for each replica."""

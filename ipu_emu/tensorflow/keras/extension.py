@@ -8,8 +8,6 @@ from typing import Any
 from ipu_emu.tensorflow.keras.options import ModelOptions
 from ipu_emu.tensorflow.trace.strategies import current_strategy
 
-__all__ = ["Extension", "extend", "extension_of"]
-
 _ATTRIBUTE = "_ipu_extension"
 
 

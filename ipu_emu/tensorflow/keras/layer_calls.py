@@ -10,8 +10,6 @@ from typing import Any
 
 from tensorflow.python.framework import ops
 
-__all__ = ["LayerCall", "called", "layer_calls"]
-
 
 @dataclass
 class LayerCall:

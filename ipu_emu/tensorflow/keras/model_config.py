@@ -13,8 +13,6 @@ from ipu_emu.tensorflow.keras.options import ModelOptions
 from ipu_emu.tensorflow.keras.pipeline_section import is_pipelined
 from ipu_emu.tensorflow.keras.pipeline_stages import set_stage
 
-__all__ = ["KEY", "add_options", "restore_options"]
-
 #: The key in a configuration.
 KEY = "ipu_options"
 _log = logging.getLogger(__name__)

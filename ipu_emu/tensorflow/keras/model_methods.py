@@ -10,8 +10,6 @@ from ipu_emu.tensorflow.keras.extension import Extension, extension_of
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod, accumulation_options, pipelining_options
 from ipu_emu.tensorflow.run.feeds.queues import check_buffer_depth, check_ordinal, check_prefetch_depth
 
-__all__ = ["METHODS"]
-
 
 def set_pipelining_options(
     self: Any,

@@ -9,8 +9,6 @@ from typing import Any
 
 from ipu_emu.tensorflow.api.gradient_accumulation import GradientAccumulationReductionMethod
 
-__all__ = ["ModelOptions", "ReplicatedMetricReductionMethod", "accumulation_options", "pipelining_options"]
-
 
 class ReplicatedMetricReductionMethod(Enum):
     """How the metrics of several replicas are combined: the last one's, a list of all, their sum or their mean."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from tf_keras import Model, Sequential
 
-__all__ = ["PipelineModel", "PipelineSequential"]
-
 
 class PipelineModel:
     """A model whose layers were called in ``PipelineStage`` scopes; ``options`` are those of the pipeline call."""

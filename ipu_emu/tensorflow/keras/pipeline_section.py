@@ -20,8 +20,6 @@ from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, PipelineSecti
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["is_pipelined", "mapping_of", "pipeline_section", "stages_of"]
-
 
 def is_pipelined(model: Any) -> bool:
     """Whether a layer of the model has a stage."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from ipu_emu.tensorflow.trace.strategies import current_strategy
 
-__all__ = ["PipelineStage", "current_stage", "set_stage", "stage_of"]
-
 _ATTRIBUTE = "_ipu_pipeline_stage"
 _STAGE: ContextVar[int | None] = ContextVar("stage of the enclosing scope", default=None)
 

@@ -13,8 +13,6 @@ from tf_keras.src.engine import base_layer_utils
 
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, current_trace
 
-__all__ = ["gru_on_device", "lstm_on_device", "recurrence", "rnn_on_device"]
-
 #: The cells of Keras' general loop that the emulator's op implements, and their activations.
 _CELLS = {
     "SimpleRNNCell": ("RNN", {"activation": "tanh"}),

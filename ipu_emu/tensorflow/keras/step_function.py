@@ -18,8 +18,6 @@ from ipu_emu.tensorflow.keras.pipeline_section import is_pipelined, mapping_of, 
 from ipu_emu.tensorflow.keras.step_program import StepProgram
 from ipu_emu.tensorflow.run.configured_system import configured
 
-__all__ = ["StepFunction", "accumulation_of", "replicas_of"]
-
 
 class StepFunction:
     """Runs an execution of a model on elements of an iterator; programs are cached by steps and shapes."""

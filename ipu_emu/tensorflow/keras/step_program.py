@@ -21,8 +21,6 @@ from ipu_emu.tensorflow.run.seeds import seed
 from ipu_emu.tensorflow.trace.devices import on_ipu
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, Section
 
-__all__ = ["StepProgram"]
-
 _STEPS: dict[str, tuple[str, str]] = {
     "train": ("train_step", "_train_counter"),
     "test": ("test_step", "_test_counter"),

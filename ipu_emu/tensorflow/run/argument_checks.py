@@ -13,8 +13,6 @@ from ipu_emu.program.schedules import ALL_IPUS
 from ipu_emu.tensorflow.run.feeds.queues import InfeedQueue, OutfeedMode, OutfeedQueue
 from ipu_emu.tensorflow.run.pipeline_arguments import PipelineArguments, PipelineStageOptions, StageFunction
 
-__all__ = ["check_call", "check_program", "check_shards", "check_when_compiled"]
-
 #: An error, where it is raised, and its text.
 _Rule = tuple[type[EmulatorError], Callable[[PipelineArguments], Any], str | Callable[[PipelineArguments], str]]
 _INT32 = 2**31 - 1

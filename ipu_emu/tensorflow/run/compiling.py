@@ -24,8 +24,6 @@ from ipu_emu.tensorflow.run.configured_system import DeviceShare, is_attached
 from ipu_emu.tensorflow.run.environment import flags
 from ipu_emu.tensorflow.run.section_import import ImportedSection
 
-__all__ = ["compile_section", "compile_state", "rows_of", "runs_of"]
-
 _REDUCTIONS = {"RUNNING_MEAN": GradientReduction.MEAN_RUNNING}
 
 

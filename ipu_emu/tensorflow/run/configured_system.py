@@ -8,16 +8,6 @@ from typing import Any
 from ipu_emu.errors import EmulatorError
 from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 
-__all__ = [
-    "ConfiguredSystem",
-    "DeviceShare",
-    "configure",
-    "configured",
-    "has_remote_memory",
-    "is_attached",
-    "share_of",
-]
-
 
 @dataclass(frozen=True)
 class ConfiguredSystem:

@@ -16,8 +16,6 @@ from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
 from ipu_emu.tensorflow.importer.axis_order import Axes
 from ipu_emu.tensorflow.importer.values import on_device
 
-__all__ = ["id_of", "read_variable", "write_variable"]
-
 
 def id_of(name: str) -> str:
     """The id of the tensor that holds a variable on the device."""

@@ -8,8 +8,6 @@ import warnings
 from ipu_emu.session.options.without_effect import say_without_effect
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["flags", "warn_of_flags"]
-
 #: The flags of TF_POPLAR_FLAGS that have an effect, and the others.
 _READ = (
     "executable_cache_path",

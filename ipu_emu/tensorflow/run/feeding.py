@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from ipu_emu.tensorflow.importer.values import on_device
 
-__all__ = ["RunData", "StopRequested"]
-
 #: Returns the arrays of the next element.
 Next = Callable[[], Sequence[NDArray[Any]]]
 

@@ -24,8 +24,6 @@ from ipu_emu.tensorflow.run.seeds import seed
 from ipu_emu.tensorflow.trace.devices import on_ipu
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
 
-__all__ = ["FunctionPrograms"]
-
 #: The most programs of a function that are kept.
 _MOST_KEPT = 8
 

@@ -18,8 +18,6 @@ from ipu_emu.errors import EmulatorError, InternalError
 from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 from popdist_py.errors import PopdistError
 
-__all__ = ["host_call", "own_error", "translated"]
-
 _KEPT = re.compile(r"host call ([0-9a-f]{32})")
 
 #: The most errors that are stored until the session's caller raises them; several calls of a run may fail.

@@ -17,8 +17,6 @@ from tensorflow.python.ops import gen_resource_variable_ops
 from gcl.kernels.uninterrupted import uninterrupted
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, held_by, is_resource
 
-__all__ = ["HostVariables"]
-
 
 class HostVariables:
     """The variables that a trace captures, and its other tensors of the host."""

@@ -16,8 +16,6 @@ from ipu_emu.hostio import StepProbe
 from ipu_emu.hostio.data.data_modes import DataMode, like_real, mode_of
 from ipu_emu.tensorflow.run.section_import import ImportedSection
 
-__all__ = ["MeasuredRuns", "is_synthetic"]
-
 #: A function that returns the arrays of the next element, and the ids of these.
 Pull = tuple[Callable[[], Sequence[NDArray[Any]]], Sequence[str | None]]
 

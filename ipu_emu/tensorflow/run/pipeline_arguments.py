@@ -11,15 +11,6 @@ from typing import Any
 from ipu_emu.program.schedules import Mapping
 from ipu_emu.tensorflow.run.feeds.queues import InfeedQueue, OutfeedQueue
 
-__all__ = [
-    "PipelineArguments",
-    "PipelineSchedule",
-    "PipelineStageOptions",
-    "RecomputationMode",
-    "ReductionMethod",
-    "StageFunction",
-]
-
 
 class PipelineSchedule(Enum):
     """The schedule of the stages."""

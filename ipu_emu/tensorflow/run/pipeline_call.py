@@ -10,8 +10,6 @@ from ipu_emu.program.schedules import Slot, schedule
 from ipu_emu.tensorflow.run.argument_checks import check_call, check_when_compiled
 from ipu_emu.tensorflow.run.pipeline_arguments import PipelineArguments
 
-__all__ = ["PipelineCall"]
-
 
 @dataclass(frozen=True)
 class PipelineCall(PipelineArguments):

@@ -47,8 +47,6 @@ from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
 from popdist_py.files.atomic_write import replace_file
 from popdist_py.trace import Category, span
 
-__all__ = ["Loaded", "Program"]
-
 #: The most versions of a program that are kept, one for each count of mini-batches.
 _MOST_LOADED = 8
 

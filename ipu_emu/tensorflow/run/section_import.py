@@ -19,8 +19,6 @@ from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, 
 from ipu_emu.tensorflow.run.section_work import SectionWork
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, Marker, Section, held_by, is_resource
 
-__all__ = ["ImportedSection", "Outfeed", "import_section"]
-
 _ORDER = (StepPhase.FORWARD, StepPhase.BACKWARD, StepPhase.UPDATE)
 #: Ops that TensorFlow creates for the backward pass, and that the forward pass writes to.
 _EMPTY = ("EmptyTensorList", "TensorListReserve", "Const")

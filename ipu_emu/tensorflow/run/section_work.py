@@ -9,8 +9,6 @@ from typing import Any
 from ipu_emu.tensorflow.importer.op_order import in_order
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, Section
 
-__all__ = ["SectionWork", "divided_work"]
-
 _BRANCHES = ("If", "Case")
 #: Markers of ops that run in any case.
 _EFFECTS = ("outfeed", "print")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 
-__all__ = ["seed", "set_seed"]
-
 
 def set_seed(value: int) -> None:
     """Set the seed; programs start counting their runs anew."""

@@ -14,8 +14,6 @@ from ipu_emu.hostio.weights_digest import report_digest
 from ipu_emu.tensorflow.run.program import Program
 from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 
-__all__ = ["SessionRuns"]
-
 #: Seconds between checks for signals.
 _TICK = 0.05
 

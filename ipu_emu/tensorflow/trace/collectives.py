@@ -10,8 +10,6 @@ from tensorflow.python.util import nest
 
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, current_trace
 
-__all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum", "trace_of"]
-
 
 def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str | None = None) -> Any:
     """The sum over all replicas, or over groups of consecutive ones; its gradient is the same sum."""

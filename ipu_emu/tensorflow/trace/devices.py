@@ -9,8 +9,6 @@ from typing import Any
 
 from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 
-__all__ = ["current_device", "device_number", "on_ipu"]
-
 _IPU = re.compile(r"(?:^|/)(?:device:)?IPU:?(\d+)?$", re.IGNORECASE)
 
 

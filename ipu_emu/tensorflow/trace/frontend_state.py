@@ -12,8 +12,6 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 
 from ipu_emu.errors import EmulatorError
 
-__all__ = ["FrontendState", "frontend_state"]
-
 
 @dataclass
 class FrontendState:

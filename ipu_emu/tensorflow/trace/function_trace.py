@@ -22,19 +22,6 @@ from tensorflow.python.ops import array_ops, control_flow_ops, gen_script_ops, h
 
 from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 
-__all__ = [
-    "Carried",
-    "FunctionTrace",
-    "Marker",
-    "PipelineSection",
-    "Section",
-    "current_trace",
-    "held_by",
-    "is_resource",
-    "tracing",
-]
-
-
 _MARKER = "_ipu_marker"
 
 

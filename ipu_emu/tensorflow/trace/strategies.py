@@ -12,8 +12,6 @@ from ipu_emu.tensorflow.trace.collectives import cross_replica_sum
 from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
 
-__all__ = ["current_strategy", "dense", "in_strategy", "reduced_gradient", "reducing_gradients"]
-
 
 @contextmanager
 def in_strategy(strategy: Any) -> Iterator[None]:

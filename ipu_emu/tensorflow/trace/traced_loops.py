@@ -24,8 +24,6 @@ from tensorflow.python.util import nest
 from ipu_emu.tensorflow.importer.folding import fold
 from ipu_emu.tensorflow.trace.function_trace import Carried, FunctionTrace, Section, current_trace, is_resource
 
-__all__ = ["MOST_UNROLLED", "range_loop", "while_loop"]
-
 #: The most iterations of a loop that are unrolled.
 MOST_UNROLLED = 4096
 _NUMBERS = (bool, int, float, np.ndarray, np.generic)

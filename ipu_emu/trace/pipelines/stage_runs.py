@@ -10,8 +10,6 @@ import numpy as np
 
 from ipu_emu.trace.run import STEP, Process
 
-__all__ = ["StageRun", "handed_over", "stage_runs"]
-
 
 @dataclass(frozen=True)
 class StageRun:

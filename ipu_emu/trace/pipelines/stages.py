@@ -10,8 +10,6 @@ import numpy as np
 from ipu_emu.trace.run import Process, Run
 from popdist_py.trace.records import Category
 
-__all__ = ["StageBalance", "stage_times"]
-
 _WORK = (Category.COMPUTE.value, Category.UPDATE.value, Category.STREAMING_MEMORY.value)
 
 

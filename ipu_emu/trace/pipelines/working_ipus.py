@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-__all__ = ["working_ipus"]
-
 
 def working_ipus(spans: Iterable[tuple[int, int]]) -> Sequence[tuple[int, int]]:
     """The times at which the number of open ``spans`` (begin, end) changes, each with the new number."""

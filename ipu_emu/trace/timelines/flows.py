@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from ipu_emu.trace.run import Process, Run
 from popdist_py.trace.records import Kind
 
-__all__ = ["Flow", "flows"]
-
 
 @dataclass(frozen=True)
 class Flow:

@@ -18,8 +18,6 @@ from ipu_emu.trace.run import Process, Run
 from ipu_emu.trace.self_time import depths
 from ipu_emu.trace.timelines.flows import flows
 
-__all__ = ["MOST_FLOWS", "MOST_SPANS", "packed_lanes"]
-
 #: The most spans of a page; with more it would be larger than 24 MiB and slow.
 MOST_SPANS = 1_000_000
 #: The most transfers of a page; later ones are left out.

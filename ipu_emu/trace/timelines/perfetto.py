@@ -18,8 +18,6 @@ from ipu_emu.trace.pipelines.working_ipus import working_ipus
 from ipu_emu.trace.run import Process, Run
 from popdist_py.trace.records import Kind
 
-__all__ = ["trace_events"]
-
 #: The end of a flow, at the span that is open then.
 _ARRIVES = {"ph": "f", "bp": "e"}
 

@@ -17,8 +17,6 @@ from ipu_emu.cli.output.run_report.charts.run_charts import run_charts
 from ipu_emu.trace.findings import RunAnalysis
 from ipu_emu.trace.timelines.lanes import packed_lanes
 
-__all__ = ["all_charts", "page_charts", "report_html"]
-
 
 def report_html(analysis: RunAnalysis, data: Mapping[str, Any]) -> bytes:
     """The page of a run; ``data`` are the numbers that it shows."""

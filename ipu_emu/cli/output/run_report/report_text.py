@@ -10,8 +10,6 @@ from rich.table import Table
 
 from gcl.drawing.units import TimeUnit, memory
 
-__all__ = ["comparison_text", "report_text"]
-
 #: Rows of the tables of ops and collectives.
 _ROWS = 12
 

@@ -13,8 +13,6 @@ from llvmlite import ir
 from ipu_emu.ops.codegen.functions.lane_values import Lanes
 from ipu_emu.ops.codegen.llvm_builder import DOUBLE, I32, I64, Emitter, const, repeat
 
-__all__ = ["quarter_turns"]
-
 #: pi / 2 as the sum of three numbers, largest first.
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
 _LARGE = 2.0**30

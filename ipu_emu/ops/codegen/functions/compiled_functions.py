@@ -9,8 +9,6 @@ from gcl.kernels.jit import intrinsic, part
 from ipu_emu.ops.codegen.functions.float32_math import DOUBLE_FUNCTIONS, FUNCTIONS
 from ipu_emu.ops.codegen.llvm_builder import Emitter
 
-__all__ = ["cos_of_turns", "exp", "log", "log1p", "whole_power"]
-
 
 def _emitted(name: str, x: Any) -> tuple[Any, Callable[..., Any]] | None:
     """The signature of a function of one number and the function that appends it; None unless it is a float."""

@@ -20,8 +20,6 @@ from ipu_emu.ops.codegen.functions import float64_math
 from ipu_emu.ops.codegen.functions.lane_values import Lanes, number
 from ipu_emu.ops.codegen.llvm_builder import DOUBLE, FLOAT, HALF, I32, Emitter, vector_like
 
-__all__ = ["DOUBLE_FUNCTIONS", "FUNCTIONS", "Emit"]
-
 #: Appends instructions to a kernel and returns the value of the function.
 Emit = Callable[..., Any]
 

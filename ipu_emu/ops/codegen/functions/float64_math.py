@@ -19,8 +19,6 @@ from ipu_emu.ops.codegen.functions.argument_reduction import quarter_turns
 from ipu_emu.ops.codegen.functions.lane_values import Lanes
 from ipu_emu.ops.codegen.llvm_builder import DOUBLE
 
-__all__ = ["FUNCTIONS"]
-
 _INF, _NAN = float("inf"), float("nan")
 #: log 2 as a number of 33 bits and the rest, and as the nearest number and the rest.
 _LOG2_SHORT, _LOG2_REST = 6.93147180369123816490e-01, 1.90821492927058770002e-10

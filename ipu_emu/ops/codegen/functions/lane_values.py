@@ -13,8 +13,6 @@ from llvmlite import ir
 
 from ipu_emu.ops.codegen.llvm_builder import DOUBLE, FLOAT, I32, I64, Emitter, vector_like
 
-__all__ = ["Lanes", "number"]
-
 
 def number(value: float, like: Any) -> Any:
     """``value`` as a constant of the type of ``like``, rounded to float32 if that is float32."""

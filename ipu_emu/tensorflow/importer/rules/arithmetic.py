@@ -15,8 +15,6 @@ from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.values import Held, Known, TensorList, device_dtype
 
-__all__ = ["RULES", "cast_to", "elementwise"]
-
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 

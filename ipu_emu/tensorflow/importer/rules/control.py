@@ -14,8 +14,6 @@ from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, TensorList, Variable
 
-__all__ = ["RULES"]
-
 #: The most iterations of a loop that are unrolled.
 _MOST_ITERATIONS = 4096
 

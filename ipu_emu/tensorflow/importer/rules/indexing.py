@@ -12,8 +12,6 @@ from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 
-__all__ = ["RULES", "rows_added"]
-
 
 def _gather_v2(node: SourceNode) -> Value:
     """(data, indices, axis)"""

@@ -8,8 +8,6 @@ from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 
-__all__ = ["RULES"]
-
 
 def _along_last(type: str) -> Rule:
     return lambda node: node.x.op(type, axis=node.x.tensor.rank - 1)

@@ -7,8 +7,6 @@ import numpy as np
 from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 
-__all__ = ["RULES"]
-
 
 def _band(node: SourceNode) -> Value:
     rows, columns = node.shape(0)[-2:]

@@ -12,8 +12,6 @@ from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.slicing import sliced
 from ipu_emu.tensorflow.importer.values import Held
 
-__all__ = ["RULES"]
-
 
 def _tile(node: SourceNode) -> Any:
     repeats, shape = node.integers(1), node.shape(0)

@@ -27,8 +27,6 @@ from ipu_emu.tensorflow.importer.rules.products import (
 )
 from ipu_emu.tensorflow.importer.values import Held
 
-__all__ = ["RULES"]
-
 
 def _is_last(node: SourceNode) -> bool:
     return bool(node.attr("data_format") == b"NHWC")

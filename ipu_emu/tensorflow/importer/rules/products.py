@@ -8,17 +8,6 @@ from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.values import Held
 
-__all__ = [
-    "RULES",
-    "first_shape",
-    "image_of",
-    "image_result",
-    "is_channels_last",
-    "padding_of",
-    "spatial",
-    "window_attributes",
-]
-
 
 def _matmul(node: SourceNode) -> Value:
     a, b = node.x, node.y

@@ -11,8 +11,6 @@ from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 
-__all__ = ["RULES"]
-
 #: A truncated normal number is drawn between these probabilities, those of two standard deviations.
 _LOW, _HIGH = 0.022750131948179195, 0.9772498680518208
 

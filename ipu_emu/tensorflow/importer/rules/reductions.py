@@ -11,8 +11,6 @@ from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 from ipu_emu.tensorflow.importer.rules.shapes import PLACES
 from ipu_emu.tensorflow.importer.values import Held
 
-__all__ = ["RULES"]
-
 #: For each axis of images stored channels first, the axis of TensorFlow's images.
 _AXES = (0, 2, 3, 1)
 

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 
-__all__ = ["RULES"]
-
 
 def _scale(node: SourceNode, size: int, wanted: int) -> np.float32:
     """The number of pixels of an axis of ``size`` per pixel of the ``wanted`` ones."""

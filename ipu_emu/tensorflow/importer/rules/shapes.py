@@ -12,8 +12,6 @@ from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.values import Held, Known
 
-__all__ = ["PLACES", "RULES"]
-
 #: For each axis of TensorFlow's images, the axis of images stored channels first.
 PLACES = {0: 0, 1: 2, 2: 3, 3: 1}
 

@@ -12,8 +12,6 @@ from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.shapes import PLACES
 from ipu_emu.tensorflow.importer.values import Held, Known
 
-__all__ = ["RULES", "sliced"]
-
 
 def sliced(value: Value, begins: Sequence[int], ends: Sequence[int], steps: Sequence[int] | None = None) -> Value:
     """The slice of all axes; a step may be negative."""

@@ -21,8 +21,6 @@ from ipu_emu.tensorflow.importer.rules import (
     volumes,
 )
 
-__all__ = ["RULES"]
-
 RULES: dict[str, Rule] = {
     type: rule
     for module in (

@@ -12,8 +12,6 @@ from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 from ipu_emu.tensorflow.importer.values import Known
 
-__all__ = ["RULES"]
-
 
 def _read(node: SourceNode) -> Value:
     return node.writer.read(node.variable(0))

@@ -26,8 +26,6 @@ from ipu_emu.tensorflow.importer.rules.products import (
 )
 from ipu_emu.tensorflow.importer.values import Held
 
-__all__ = ["RULES"]
-
 
 @dataclass(frozen=True)
 class _Slabs:

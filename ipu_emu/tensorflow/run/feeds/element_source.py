@@ -18,8 +18,6 @@ from gcl.kernels.uninterrupted import uninterrupted
 from ipu_emu.tensorflow.run.feeds.prefetch_queue import ElementStream, PrefetchQueue, QueueClosed
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, current_trace
 
-__all__ = ["ElementSource", "GivenIterator", "next_on_device", "stream_of"]
-
 
 class ElementSource:
     """The infeed of a program: provides the elements that were set, or those of an iterator."""

@@ -18,8 +18,6 @@ from ipu_emu.hostio.data.sample_order import ReplicaRange
 from ipu_emu.hostio.feeds.feed import Feed
 from ipu_emu.tensorflow.run.feeds.queues import InfeedQueue
 
-__all__ = ["check_epochs", "dataset_benchmark", "infeed_benchmark", "measured_epochs"]
-
 
 def dataset_benchmark(
     dataset: Any,

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from ipu_emu.errors import FeedError
 from popdist_py import trace
 
-__all__ = ["ElementStream", "PrefetchQueue", "QueueClosed"]
-
 _CLOSE_SECONDS = 5.0
 _END, _CLOSE = object(), object()
 

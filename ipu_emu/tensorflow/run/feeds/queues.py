@@ -25,15 +25,6 @@ from ipu_emu.hostio.data.sample_structure import Field, SampleStructure, structu
 from ipu_emu.hostio.feeds.feed import Feed
 from ipu_emu.tensorflow.run.feeds.prefetch_queue import ElementStream, PrefetchQueue
 
-__all__ = [
-    "InfeedQueue",
-    "OutfeedMode",
-    "OutfeedQueue",
-    "check_buffer_depth",
-    "check_ordinal",
-    "check_prefetch_depth",
-]
-
 _DEFAULT_DEPTH = 3
 _DEPTH_LIMIT = 256
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ipu_emu.trace.time_use import IMPORTS, OTHER
 from popdist_py.trace import Category
 
-__all__ = ["BUBBLE", "CATEGORIES", "OTHER_TASK", "PALETTE", "TASKS"]
-
 CATEGORIES = {
     Category.COMPILATION: "#4e79a7",
     Category.COMPUTE: "#f28e2b",

@@ -12,8 +12,6 @@ from typing import Any
 
 from gcl.drawing.units import memory
 
-__all__ = ["ROWS", "Figure", "bytes_axis", "distinct", "figure", "plain", "seconds_axis", "stacked_bars"]
-
 Figure = dict[str, Any]
 _ROW, _AROUND, _HIGHEST = 26, 110, 2000
 #: An axis of names, at some distance from the bars.

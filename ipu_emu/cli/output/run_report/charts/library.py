@@ -7,8 +7,6 @@ import zlib
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["MISSING", "library_script", "packed"]
-
 MISSING = "Charts are left out because plotly is not installed; pip install 'poprun-py[report]' brings it."
 
 

@@ -21,8 +21,6 @@ from ipu_emu.cli.output.run_report.charts.figure import (
     stacked_bars,
 )
 
-__all__ = ["program_charts"]
-
 _BUBBLE = "bubble"
 
 

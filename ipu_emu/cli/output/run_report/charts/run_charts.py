@@ -10,8 +10,6 @@ from gcl.drawing.units import memory
 from ipu_emu.cli.output.run_report.charts.colours import CATEGORIES, OTHER_TASK, PALETTE
 from ipu_emu.cli.output.run_report.charts.figure import Figure, figure, plain, seconds_axis, stacked_bars
 
-__all__ = ["run_charts"]
-
 _DASHES = ("dash", "dot", "dashdot", "longdash")
 _STRAGGLERS = {
     "works outside collectives": ("#f28e2b", "working_seconds"),
