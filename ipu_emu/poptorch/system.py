@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ipu_emu.session.options.without_effect import say_without_effect
+
 _LEVELS = {"TRACE": 0, "DEBUG": 1, "INFO": 2, "WARN": 3, "ERR": 4, "OFF": 6}
 _MODEL = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
 
@@ -41,6 +43,7 @@ class Channel:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        say_without_effect("poptorch.profiling", ["Channel"])
 
     def tracepoint(self, name: str) -> Channel:
         """Return a context for one trace point."""
