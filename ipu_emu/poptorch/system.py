@@ -12,14 +12,14 @@ _MODEL = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
 
 
 def setLogLevel(level: str | int) -> None:
-    """Set the log level of this process and its children."""
+    """Check a log level; a warning says that it has no effect: the face writes no log."""
     if isinstance(level, int):
         if level not in _LEVELS.values():
             raise ValueError(f"Invalid log level integer {level}")
         level = next(name for name, number in _LEVELS.items() if number == level)
     if level not in _LEVELS:
         raise ValueError(f"Unknown log level: {level}. Valid values are DEBUG, ERR, INFO, OFF, TRACE and WARN")
-    os.environ["POPTORCH_LOG_LEVEL"] = level
+    say_without_effect("poptorch", ["setLogLevel"])
 
 
 def _models() -> bool:

@@ -9,6 +9,7 @@ import ast
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,11 @@ class Arguments:
         return sorted(f"{self.name}.{name}" for name in left)
 
 
-def functions(face: str) -> Iterator[Arguments]:
-    for file in sorted((ROOT / FACES[face]).rglob("*.py")):
-        if not str(file.relative_to(ROOT)).startswith(INNER):
-            yield from of_module(file)
+@cache
+def functions(face: str) -> tuple[Arguments, ...]:
+    files = sorted((ROOT / FACES[face]).rglob("*.py"))
+    outer = [file for file in files if not str(file.relative_to(ROOT)).startswith(INNER)]
+    return tuple(function for file in outer for function in of_module(file))
 
 
 def of_module(file: Path) -> Iterator[Arguments]:
