@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import ipu_emu.poptorch as poptorch  # noqa: E402
 from ipu_emu.poptorch.aten.table import RULES  # noqa: E402
+from tests.helpers.inventory_page import assert_counts  # noqa: E402
 from tests.ipu_emu.helpers.argument_cases import DRAWN, FUNCTIONS, LAYERS, REFUSED, arguments  # noqa: E402
 from tests.ipu_emu.helpers.edge_cases import FAMILIES, numbers  # noqa: E402
 
@@ -187,6 +188,7 @@ def test_every_argument_has_a_row() -> None:
     assert rows() - seen().effect - refused() - same == set()
     assert {row for row in SAME - seen().passed if row in rows()} == set(), "these are in no case"
     assert SAME & seen().effect == set(), "these have an effect"
+    assert_counts("arguments of ATen ops", len(rows() - refused()), len(refused()), 0)
     recurrent = {*itertools.chain(*LAYERS)} | {"input_size", "hidden_size", "mode", "device", "dtype"}
     assert set(inspect.signature(torch.nn.RNNBase).parameters) == recurrent
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from ipu_emu.session.options.without_effect import without_effect
+from tests.helpers.inventory_page import assert_counts
 from tests.helpers.mpi_jobs import ROOT
 
 FACES = {
@@ -129,6 +130,10 @@ def is_text(statement: ast.stmt) -> bool:
 def test_no_argument_is_dropped(face: str) -> None:
     known = {word for words in UNREAD.values() for word in words.split()}
     assert [name for function in functions(face) for name in function.dropped if name not in known] == []
+    refused = sum(len(function.all) for function in functions(face) if function.refuses)
+    said = sum(len(function.said) for function in functions(face))
+    total = sum(len(function.all) for function in functions(face))
+    assert_counts(f"arguments of public functions: {face}", total - refused - said, refused, said)
 
 
 def test_the_table_of_unread_arguments_is_not_stale() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from ipu_emu.hardware.ipu_locks import claims_folder
+from tests.helpers.inventory_page import assert_counts
 from tests.helpers.mpi_jobs import ROOT
 
 PACKAGES = ("ipu_emu", "gcl", "popdist_py")
@@ -57,6 +58,7 @@ def test_every_variable_is_given_by_a_test() -> None:
     lacking = {name for name, constants in variables().items() if not words & {name, *constants}}
     assert lacking - INNER == set()
     assert variables().keys() >= INNER
+    assert_counts("environment variables of `ipu_emu`, `gcl` and `popdist_py`", len(variables().keys() - INNER), 0, 0)
 
 
 def test_the_folder_of_claims() -> None:

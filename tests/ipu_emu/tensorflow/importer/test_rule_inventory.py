@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.helpers.inventory_page import assert_counts
 from tests.ipu_emu.tensorflow.importer import attribute_cases
 from tests.ipu_emu.tensorflow.importer.attribute_cases import REFUSED
 from tests.ipu_emu.tensorflow.importer.rule_cases import CASES
@@ -100,6 +101,7 @@ def test_every_attribute_has_a_row(tensorflow: Any) -> None:
     cases |= {(name, seed) for name in SEEDED for seed in ("seed", "seed2")} | {("ResourceGather", "batch_dims")}
     refused = REFUSED.keys() | CHANGES | {("TensorListSetItem", "resize_if_index_out_of_bounds")}
     assert rows() - cases - refused == set()
+    assert_counts("attributes of TensorFlow's ops", len(rows() - refused), len(rows() & refused), 0)
 
 
 @pytest.mark.parametrize("part", range(4))
