@@ -297,7 +297,7 @@ class CompileRequest:
         job = Job(
             self.model if network is None else network.name,
             system,
-            given=network,
+            own_network=network,
             replicas=self.replicas,
             ipus=self.ipus,
             batch=self.micro_batch,
@@ -317,7 +317,7 @@ class CompileRequest:
         )
         if network is None and not job.layers and not can_divide(job.network, self.ipus):
             divided = graph_network(self._named().graph, self.model, self.batch)
-            job = replace(job, given=divided, length=None, masked=None)
+            job = replace(job, own_network=divided, length=None, masked=None)
         # The graphs of named models take images of the same type as the weights.
         return replace(job, input_dtype=job.dtype) if job.network.input_dtype == "uint8" else job
 

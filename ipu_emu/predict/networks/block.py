@@ -115,8 +115,10 @@ class NetworkBlock:
     def variables(self) -> float:
         """Tensors of weights, if products have a bias, and convolutions have none."""
         norm = self.kind in (BlockKind.ATTENTION, BlockKind.FEED_FORWARD, BlockKind.EMBEDDING)
-        each = {"convolution": 1, "product": 2}
-        return sum(each.get(one.kind, 0) * one.count for one in self.products) + 2 * (norm + len(self.norms))
+        tensors = {"convolution": 1, "product": 2}
+        return sum(tensors.get(product.kind, 0) * product.count for product in self.products) + 2 * (
+            norm + len(self.norms)
+        )
 
     @property
     def convolution(self) -> float:
@@ -139,7 +141,7 @@ class NetworkBlock:
         return self.convolution + self.product + self.attention
 
     def _flops(self, kind: str) -> float:
-        return sum(each.flops for each in self.products if each.kind == kind)
+        return sum(product.flops for product in self.products if product.kind == kind)
 
 
 @dataclass(frozen=True)

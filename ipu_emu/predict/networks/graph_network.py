@@ -90,8 +90,8 @@ def graph_network(graph: Graph, name: str, batch: int, homes: tuple[int, ...] = 
     results = graph.tensor((graph.outputs or graph.ops[-1].outputs)[0]).nelms / batch
 
     kind = _DTYPES.get(dtype, "float")
-    found = Network(name, family, "samples", blocks, values, kind, 0, len(inputs), 0, float(results))
-    return replace(found, divided=cache(partial(_divided, graph, name, batch)))
+    network = Network(name, family, "samples", blocks, values, kind, 0, len(inputs), 0, float(results))
+    return replace(network, divided=cache(partial(_divided, graph, name, batch)))
 
 
 def _divided(graph: Graph, name: str, batch: int, ipus: int, work: MicroBatchWork) -> Network:
@@ -103,12 +103,12 @@ def op_blocks(graph: Graph) -> dict[str, str]:
     """The name of the block of each op that depends on an input, by its first output."""
     walk = _Walk.through(graph, 1)
     names = {number: part.name for number, part in walk.parts.items()}
-    found = {}
+    blocks = {}
     for place, op in enumerate(graph.ops):
         outputs = [id for id in op.outputs if id and id not in walk.fixed]
         if outputs:
-            found[outputs[0]] = names[walk.cuts.block(place)]
-    return found
+            blocks[outputs[0]] = names[walk.cuts.block(place)]
+    return blocks
 
 
 class _Walk:
@@ -150,15 +150,15 @@ class _Walk:
 
     def blocks(self) -> tuple[NetworkBlock, ...]:
         """The finished blocks, each with its layer."""
-        found, layer = [], ""
+        blocks, layer = [], ""
         for part in self.parts.values():
-            made = self._block(part)
-            own = made.kind is not BlockKind.LAYER
+            block = self._block(part)
+            own = block.kind is not BlockKind.LAYER
             layer = "" if own else layer or part.name
             home = self.cuts.homes[part.place] if self.cuts.homes else None
-            found.append(replace(made, layer=layer, home=home))
+            blocks.append(replace(block, layer=layer, home=home))
             layer = "" if self._ends_layer(part) else layer
-        return tuple(found)
+        return tuple(blocks)
 
     def _ends_layer(self, part: _Part) -> bool:
         after = part.number + 1
@@ -168,9 +168,9 @@ class _Walk:
         """The finished block, for one sample."""
         passed, ends = self.cuts.passed(part.number) / self.batch, self._ends_layer(part)
         output = passed * ends
-        kept = sum(self._values(id) for id in part.kept)
+        kept_values = sum(self._values(id) for id in part.kept)
 
-        def each(kind: str) -> float:
+        def operations(kind: str) -> float:
             return part.operations.get(kind, 0.0) / self.batch
 
         tied = part.table in self.looked_up and part.number in self.heads
@@ -181,12 +181,12 @@ class _Walk:
             part.parameters,
             part.statistics,
             products=tuple(part.computed),
-            vector=each("vector"),
+            vector=operations("vector"),
             steps=part.steps,
             training_steps=part.training_steps,
-            idle=each("idle"),
-            looked_up=each("looked_up"),
-            kept=max(kept - output, 0.0),
+            idle=operations("idle"),
+            looked_up=operations("looked_up"),
+            kept=max(kept_values - output, 0.0),
             output=output,
             inside=passed * (not ends),
             transient=part.transient / self.batch,
@@ -268,5 +268,5 @@ class _Walk:
             needed = [self._source(id) for id in inputs if id not in self.fixed]
         computed = (id for id in needed if self.graph.tensor(id).role is Role.COMPUTED)
         others = (*(other.kept for other in self.parts.values() if other is not part), part.logits)
-        part.kept.update(id for id in computed if not any(id in kept for kept in others))
+        part.kept.update(id for id in computed if not any(id in stashed for stashed in others))
         part.transient = max(part.transient, 2 * self.graph.tensor(op.outputs[0]).nelms)

@@ -49,7 +49,7 @@ class _Layer:
         seen, kv = self.context or length, self.kv or space
         weights = 2 * h * (space + kv)
         scores = self.heads * length * seen
-        queries, keys, made = float(length * space), float(seen * space), float(length * seen * space)
+        queries, keys, multiplications = float(length * space), float(seen * space), float(length * seen * space)
         return NetworkBlock(
             name,
             BlockKind.ATTENTION,
@@ -58,8 +58,8 @@ class _Layer:
                 weighted(length, h, space),
                 weighted(length, h, kv, count=2),
                 weighted(length, space, h),
-                BlockProduct("attention", queries, keys, float(scores), made),
-                BlockProduct("attention", float(scores), keys, queries, made),
+                BlockProduct("attention", queries, keys, float(scores), multiplications),
+                BlockProduct("attention", float(scores), keys, queries, multiplications),
             ),
             vector=(_NORM + _SUMS) * length * h + _SOFTMAX * scores,
             steps=6,  # norm, softmax, and transposition of queries, keys, values and result
@@ -292,7 +292,7 @@ def _times(block: NetworkBlock, factor: float) -> NetworkBlock:
         "transient",
         "unsliced",
     )
-    products = tuple(each.of(factor) for each in block.products)
+    products = tuple(product.of(factor) for product in block.products)
     return replace(block, products=products, **{name: factor * getattr(block, name) for name in names})
 
 
@@ -307,16 +307,22 @@ def dino(*, layers: int = 12, width: int = 384, heads: int = 6, local_crops: int
             )
             for size in (224, 96)
         )
-        for one, other in zip(large, small, strict=True):
-            both = _times(one, 2)
+        for block, other in zip(large, small, strict=True):
+            both = _times(block, 2)
             crops = {
-                each: getattr(both, each) + local * getattr(other, each) for each in ("vector", "kept", "output")
+                field: getattr(both, field) + local * getattr(other, field) for field in ("vector", "kept", "output")
             }
-            steps = {each: getattr(one, each) * (2 if local else 1) for each in ("steps", "training_steps")}
-            products = (*both.products, *(each.of(local) for each in other.products if local))
+            steps = {field: getattr(block, field) * (2 if local else 1) for field in ("steps", "training_steps")}
+            products = (*both.products, *(product.of(local) for product in other.products if local))
             blocks.append(
                 replace(
-                    both, products=products, **crops, **steps, name=f"{name}/{one.name}", frozen=frozen, extra=frozen
+                    both,
+                    products=products,
+                    **crops,
+                    **steps,
+                    name=f"{name}/{block.name}",
+                    frozen=frozen,
+                    extra=frozen,
                 )
             )
         norm = NetworkBlock(f"{name}/norm", BlockKind.HEAD, layer_norm(width).total, frozen=frozen, extra=frozen)

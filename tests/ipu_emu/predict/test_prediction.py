@@ -17,7 +17,7 @@ from ipu_emu.predict.calibration.profile import SHIPPED_ROWS, Profile, shipped
 from ipu_emu.predict.calibration.rows import layer_counts, read_rows
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.model import Shape, placed
-from ipu_emu.predict.placement import given
+from ipu_emu.predict.placement import by_counts
 from ipu_emu.predict.prediction import Prediction, anchored, predict, what_if_factors
 from ipu_emu.program.clock import ModelledMachine, timeline
 from ipu_emu.program.clock.pricing import CostCategory
@@ -204,13 +204,13 @@ def test_a_balanced_placement_fits_bert_large_on_four_ipus() -> None:
 
 def test_parts_of_layers() -> None:
     counts = layer_counts("1/1,3/3,4/3,4/5")
-    placement = given(RAN["BERT-base 128 on 4"].network, counts)
+    placement = by_counts(RAN["BERT-base 128 on 4"].network, counts)
     kinds = [[block.kind for block in blocks if block.kind in ("attention", "feed-forward")] for blocks in placement]
     assert [(each.count("attention"), each.count("feed-forward")) for each in kinds] == list(counts)
     with pytest.raises(EmulatorError, match="adds up to 11; bert-base has 12 layers"):
-        given(RAN["BERT-base 128 on 4"].network, layer_counts("0,4,4,3"))
+        by_counts(RAN["BERT-base 128 on 4"].network, layer_counts("0,4,4,3"))
     with pytest.raises(EmulatorError, match="attention before feed-forward"):
-        given(RAN["BERT-base 128 on 4"].network, layer_counts("0/4,4/4,4/4,4/0"))
+        by_counts(RAN["BERT-base 128 on 4"].network, layer_counts("0/4,4/4,4/4,4/0"))
 
 
 def test_the_interval_contains_the_prediction_and_is_wider_for_unlike_jobs() -> None:
