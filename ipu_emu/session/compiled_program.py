@@ -118,11 +118,11 @@ def compile_program(
     else:
         made = lower(step) if cache is None else compiled_once(cache, step.graph, key, lambda: lower(step))
         executable = replace(made, sync=step.options.sync)
-    beside = lower(replace(step, options=replace(step.options, forward_only=True))) if forward else None
+    forward_program = lower(replace(step, options=replace(step.options, forward_only=True))) if forward else None
     check_memory(
         executable,
         target.device,
-        beside=beside,
+        forward=forward_program,
         remedies=lambda now: advice.remedies(step, target.device, now, forward=forward),
     )
     return CompiledProgram(step, executable, target, None if cache is None else cached_file(cache, key))

@@ -25,12 +25,12 @@ _START = 8 + 32
 def pack(magic: bytes, value: Any, key: str = "") -> bytes:
     """Return ``value`` as the content of a file that begins with ``magic``, 8 bytes."""
     encoder = Encoder()
-    made = encoder.encode(value)
+    encoded = encoder.encode(value)
     places, end = [], 0
     for blob in encoder.blobs:
         places.append([end, blob.nbytes])
         end = -(-(end + blob.nbytes) // _ALIGNMENT) * _ALIGNMENT
-    head = msgpack.packb({"key": key, "value": made, "blobs": places})
+    head = msgpack.packb({"key": key, "value": encoded, "blobs": places})
     body = bytearray(len(head).to_bytes(8, "little") + head + bytes(end))
     for (place, size), blob in zip(places, encoder.blobs, strict=True):
         start = 8 + len(head) + place

@@ -49,13 +49,13 @@ class _Updates:
 
     def copies(self, place: int, op: Op) -> list[int] | None:
         """The positions of the copies of all results of ``op`` into variables; None if a result has another use."""
-        found = [self.copy_of(place, op, output) for output in op.outputs]
-        kept = [copy for copy in found if copy is not None]
-        changed = [self.graph.ops[copy].inputs[0] for copy in kept]
-        if len(kept) < len(found) or len(set(changed)) < len(changed) or len(changed) > MOST_UPDATES:
+        copies = [self.copy_of(place, op, output) for output in op.outputs]
+        indices = [copy for copy in copies if copy is not None]
+        changed = [self.graph.ops[copy].inputs[0] for copy in indices]
+        if len(indices) < len(copies) or len(set(changed)) < len(changed) or len(changed) > MOST_UPDATES:
             return None
         later = (user for id in changed for user in self.users[id] if user > place)
-        return kept if set(later) <= set(kept) else None
+        return indices if set(later) <= set(indices) else None
 
     def copy_of(self, place: int, op: Op, output: str) -> int | None:
         users = self.users.get(output, [])

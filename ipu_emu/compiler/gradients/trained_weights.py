@@ -88,14 +88,16 @@ class _Doubts:
 
     def of_weights(self) -> Iterator[str]:
         weights = [
-            one for one in self.graph.with_role(Role.WEIGHT) if one.dtype.is_float and self.gets_gradient(one.id)
+            weight
+            for weight in self.graph.with_role(Role.WEIGHT)
+            if weight.dtype.is_float and self.gets_gradient(weight.id)
         ]
         if self.module is not None:
             yield from self.of_module(self.module, weights)
             return
-        scalars = [one.id for one in weights if not one.shape]
-        buffers = [one.id for one in weights if one.shape and self.is_buffer(one)]
-        merged = {one.id: self.users(one.id) for one in weights if self.is_merged(one)}
+        scalars = [weight.id for weight in weights if not weight.shape]
+        buffers = [weight.id for weight in weights if weight.shape and self.is_buffer(weight)]
+        merged = {weight.id: self.users(weight.id) for weight in weights if self.is_merged(weight)}
         if scalars:
             yield f"scalars are trained: {_named(scalars)}"
         if buffers:
@@ -110,16 +112,20 @@ class _Doubts:
         """Doubts about a model that lists the parameters of its module: which of them an optimisation has removed."""
         lost, folded = module.lost(self.graph), module.folded_norms(self.graph)
         signs = {
-            "equal ones were merged and are trained as one": [one.id for one in weights if self.is_read_often(one)],
-            "values computed from them are not trained": [one.id for one in weights if module.foreign(one.id)],
+            "equal ones were merged and are trained as one": [
+                weight.id for weight in weights if self.is_read_often(weight)
+            ],
+            "values computed from them are not trained": [
+                weight.id for weight in weights if module.foreign(weight.id)
+            ],
             "biases that were 0 were removed": module.lost_biases(self.graph),
         }
-        found = [f"{text}: {_named(ids)}" for text, ids in signs.items() if lost and ids]
-        if found:
-            yield f"the model lacks the parameters {_named(lost)}; {'; '.join(found)}"
+        reasons = [f"{text}: {_named(ids)}" for text, ids in signs.items() if lost and ids]
+        if reasons:
+            yield f"the model lacks the parameters {_named(lost)}; {'; '.join(reasons)}"
         if folded:
             yield f"an exporter folded batch normalisations into other layers: {_named(folded)}"
-        if found or folded:
+        if reasons or folded:
             yield _UNOPTIMISED
 
     def is_read_often(self, weight: Tensor) -> bool:
@@ -213,9 +219,9 @@ class ExportedModule:
     @classmethod
     def of(cls, graph: Graph) -> ExportedModule | None:
         """Return the module of a model; None if the model does not list its parameters."""
-        found = _LINE.findall(graph.metadata.get(SIGNATURE, "").partition("# outputs")[0])
+        entries = _LINE.findall(graph.metadata.get(SIGNATURE, "").partition("# outputs")[0])
         kinds = ("PARAMETER", "BUFFER", "CONSTANT_TENSOR")
-        return cls(*(tuple(name for one, name in found if one == kind) for kind in kinds)) if found else None
+        return cls(*(tuple(name for label, name in entries if label == kind) for kind in kinds)) if entries else None
 
     def trained(self, graph: Graph) -> frozenset[str]:
         """The initializers that are parameters."""

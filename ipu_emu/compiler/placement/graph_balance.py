@@ -98,14 +98,14 @@ class _Division:
     def places(self) -> list[tuple[int, int]]:
         """(IPU, stage) of each op."""
         parts = balance(self._chain, self.ratios, _SHARE * GC200.sram)
-        found = {place: (part, part) for unit, part in zip(self.units, parts, strict=True) for place in unit}
+        homes = {place: (part, part) for unit, part in zip(self.units, parts, strict=True) for place in unit}
         if self.tied:
-            home, last = found[self._first_reader(next(iter(self.tied)))][0], len(self.ratios)
-            found |= dict.fromkeys(self.tied, (home, last if home < last - 1 else home))
+            home, last = homes[self._first_reader(next(iter(self.tied)))][0], len(self.ratios)
+            homes |= dict.fromkeys(self.tied, (home, last if home < last - 1 else home))
         if self.shared is SharedWeights.HOME:
-            found = _with_readers_at_home(found, self.readers.values())
-        leaders = self._leaders(found)
-        return [found[leaders[leader]] for leader in leaders]
+            homes = _with_readers_at_home(homes, self.readers.values())
+        leaders = self._leaders(homes)
+        return [homes[leaders[leader]] for leader in leaders]
 
     @cached_property
     def cuts(self) -> GraphCuts:
@@ -119,22 +119,22 @@ class _Division:
     @cached_property
     def order(self) -> list[int]:
         """Places of the ops of the chain."""
-        found = [place for place in self.cuts.computed if place not in self.tied]
-        if len(found) < len(self.ratios):
+        order = [place for place in self.cuts.computed if place not in self.tied]
+        if len(order) < len(self.ratios):
             raise TooFewOpsError(
-                f"There are fewer subgraphs ({len(found)}) than available shards ({len(self.ratios)}). Use fewer "
+                f"There are fewer subgraphs ({len(order)}) than available shards ({len(self.ratios)}). Use fewer "
                 "IPUs, or a larger model"
             )
-        return found
+        return order
 
     @cached_property
     def readers(self) -> dict[str, list[int]]:
         """Places of the ops that read each weight, also through ops on weights only."""
-        found: dict[str, list[int]] = {}
+        readers: dict[str, list[int]] = {}
         for place in self.cuts.computed:
             for weight in self._weights(self.graph.ops[place]):
-                found.setdefault(weight, []).append(place)
-        return found
+                readers.setdefault(weight, []).append(place)
+        return readers
 
     @cached_property
     def units(self) -> list[list[int]]:
@@ -152,8 +152,8 @@ class _Division:
     def _inside(self) -> list[int]:
         """The number of weights that are read on both sides of a cut at each place, and should not be."""
         depth, most = [0] * (len(self.graph.ops) + 1), _FAR * len(self.graph.ops)
-        for found in self.readers.values():
-            places = [place for place in found if place not in self.tied]
+        for readers in self.readers.values():
+            places = [place for place in readers if place not in self.tied]
             if places and (self.shared is SharedWeights.TOGETHER or places[-1] - places[0] <= most):
                 depth[places[0] + 1] += 1
                 depth[places[-1] + 1] -= 1
@@ -197,16 +197,16 @@ class _Division:
 
     def _first_reader(self, tied: int) -> int:
         """The place of the first op that reads the table of a tied product."""
-        return min(found[0] for found in self.readers.values() if tied in found)
+        return min(readers[0] for readers in self.readers.values() if tied in readers)
 
-    def _leaders(self, found: Mapping[int, object]) -> list[int]:
+    def _leaders(self, homes: Mapping[int, object]) -> list[int]:
         """For each op, the place of the op that it follows: itself, or a reader of what it makes or changes."""
         producers = {id: place for place, op in enumerate(self.graph.ops) for id in op.outputs}
-        leaders, reader = list(range(len(self.graph.ops))), {id: found[0] for id, found in self.readers.items()}
+        leaders, reader = list(range(len(self.graph.ops))), {id: readers[0] for id, readers in self.readers.items()}
         for place, op in reversed([*enumerate(self.graph.ops)]):
             if op.type == UPDATE:
                 leaders[place] = reader.get(op.inputs[0], producers.get(op.inputs[1], self.order[0]))
-            elif place not in found:
+            elif place not in homes:
                 read = [reader[id] for id in op.outputs if id in reader]
                 leaders[place] = min(read or [reader[id] for id in op.inputs if id in reader], default=self.order[0])
             if op.type != UPDATE:
@@ -224,7 +224,7 @@ def _with_readers_at_home(
     places: dict[int, tuple[int, int]], shared: Iterable[Sequence[int]]
 ) -> dict[int, tuple[int, int]]:
     """Begin a stage on the first IPU of a weight wherever it is read on another one."""
-    for readers in sorted(shared, key=lambda found: found[-1]):
+    for readers in sorted(shared, key=lambda readers: readers[-1]):
         home = places[readers[0]][0]
         for reader in readers:
             ipu, stage = places[reader]

@@ -41,22 +41,22 @@ class GraphCuts:
     @cached_property
     def weights(self) -> dict[str, str]:
         """The source weight of each tensor that is computed from weights only, such as a transposed one."""
-        found = {tensor.id: tensor.id for tensor in self.graph.with_role(Role.WEIGHT)}
+        sources = {tensor.id: tensor.id for tensor in self.graph.with_role(Role.WEIGHT)}
         for op in self.graph.ops:
-            source = next((found[id] for id in op.inputs if id in found), None)
+            source = next((sources[id] for id in op.inputs if id in sources), None)
             if source is not None and all(id in self.fixed for id in op.inputs if id):
-                found.update(dict.fromkeys(op.outputs, source))
-        return found
+                sources.update(dict.fromkeys(op.outputs, source))
+        return sources
 
     @cached_property
     def fixed(self) -> set[str]:
         """Tensors that depend on no input."""
-        found = {tensor.id for role in (Role.WEIGHT, Role.CONSTANT) for tensor in self.graph.with_role(role)}
+        fixed = {tensor.id for role in (Role.WEIGHT, Role.CONSTANT) for tensor in self.graph.with_role(role)}
         for op in self.graph.ops:
             inputs = [id for id in op.inputs if id]
-            if inputs and all(id in found for id in inputs):
-                found.update(op.outputs)
-        return found
+            if inputs and all(id in fixed for id in inputs):
+                fixed.update(op.outputs)
+        return fixed
 
     @cached_property
     def computed(self) -> list[int]:
@@ -80,7 +80,7 @@ class GraphCuts:
     def is_clean(self) -> list[bool]:
         """Whether the cut at the start of each block is clean."""
         crossing = ((start, self.crossing[start]) for start in self.starts)
-        return [start in self._moves or sum(each) <= _CLEAN * max(each, default=0) for start, each in crossing]
+        return [start in self._moves or sum(sizes) <= _CLEAN * max(sizes, default=0) for start, sizes in crossing]
 
     @cached_property
     def tied(self) -> dict[int, int]:
@@ -89,17 +89,17 @@ class GraphCuts:
         Empty if further products by weights follow: such a table is not that of the logits.
         """
         tables = {self.weights.get(id) for place in self._look_ups for id in self.graph.ops[place].inputs} - {None}
-        found, made = dict[int, int](), dict[str, int]()
+        products, product_of = dict[int, int](), dict[str, int]()
         for place, op in enumerate(self.graph.ops):
             is_product = place in self._products
             if is_product and any(self.weights.get(id) in tables for id in op.inputs):
-                found[place] = place
-            elif any(id in made for id in op.inputs):
+                products[place] = place
+            elif any(id in product_of for id in op.inputs):
                 if is_product:
                     return {}
-                found[place] = next(made[id] for id in op.inputs if id in made)
-            made |= dict.fromkeys(op.outputs, found[place]) if place in found else {}
-        return found
+                products[place] = next(product_of[id] for id in op.inputs if id in product_of)
+            product_of |= dict.fromkeys(op.outputs, products[place]) if place in products else {}
+        return products
 
     def block(self, place: int) -> int:
         """The number of the block of the op at ``place``."""
@@ -125,12 +125,12 @@ class GraphCuts:
 
     def _readers(self, types: frozenset[str]) -> list[int]:
         """Places of ops of ``types`` that read a weight and a computed tensor."""
-        found = []
+        places = []
         for place, op in enumerate(self.graph.ops):
             inputs = [id for id in op.inputs if id]
             if op.type in types and any(id in self.weights for id in inputs):
-                found += [place] * (not all(id in self.fixed for id in inputs))
-        return found
+                places += [place] * (not all(id in self.fixed for id in inputs))
+        return places
 
     @cached_property
     def crossing(self) -> list[list[int]]:
@@ -142,10 +142,10 @@ class GraphCuts:
             source = None if view is None else roots.get(op.inputs[view])
             roots |= {id: source or id for id in op.outputs if id and id not in self.fixed}
             ends |= {roots[id]: place for id in op.inputs if id in roots}
-        found, live = [], dict[str, int]()
+        crossing, live = [], dict[str, int]()
         for place, op in enumerate(self.graph.ops):
             live = {id: size for id, size in live.items() if ends[id] >= place}
-            found.append(list(live.values()))
+            crossing.append(list(live.values()))
             if place not in self.tied:
                 live |= {id: self.graph.tensor(id).nelms for id in op.outputs if id in ends}
-        return found
+        return crossing

@@ -90,5 +90,5 @@ class _Rounding:
         key = key_in(self.graph, shared=op.phase is StepPhase.UPDATE or op.type in REDUCTIONS)
         inputs = (source, key) if place is None else (place, source, key)
         type = "RoundStochastically" if place is None else "RoundStochasticallyInto"
-        made = Op(type, inputs, (output,), {}, phase=op.phase, place=op.place, guard=op.guard)
-        self.graph.ops.append(made)
+        rounding = Op(type, inputs, (output,), {}, phase=op.phase, place=op.place, guard=op.guard)
+        self.graph.ops.append(rounding)

@@ -29,7 +29,7 @@ def searched(now: int, savings: dict[str, int], refused: frozenset[str] = frozen
 
 
 def advice(remedies: Remedies) -> list[tuple[str, ...]]:
-    return [remedy.advice for remedy in remedies.found]
+    return [remedy.advice for remedy in remedies.sufficient]
 
 
 def test_the_cheapest_that_suffice_are_first_and_nothing_else_is_compiled() -> None:
@@ -66,7 +66,7 @@ def test_changes_that_fail_or_save_nothing_are_not_offered() -> None:
 
 def test_if_no_change_suffices_the_best_one_is_reported() -> None:
     found, _ = searched(200, {"RECOMPUTE": 15, "FLOAT16": 20})
-    assert found.found == ()
+    assert found.sufficient == ()
     assert str(found) == (
         "No known remedy suffices. The one that saves the most is\n"
         "  FLOAT16 and RECOMPUTE: 165 B of 100 B on IPU 0, the fullest"
