@@ -66,9 +66,9 @@ _SUM, _NOW = "AnchorSum___", "AnchorNow___"
 class LoweredStep:
     """The instructions of a step, with the data that the memory planner needs about them.
 
-    ``inputs`` come from the host. ``persistent`` names computed tensors that stay live between steps. ``buckets`` maps
-    the sums of gradients that are reduced to the memory regions of their buckets, in the order of their completion.
-    ``shared_places`` has the region and the offset of tensors that share memory in turn.
+    ``inputs`` come from the host. ``persistent`` names computed tensors that stay live between steps. ``buckets``
+    maps the sums of gradients that are reduced to the memory regions of their buckets, in the order of their
+    completion. ``shared_places`` has the region and the offset of tensors that share memory in turn.
     """
 
     instructions: tuple[Instruction, ...]
