@@ -32,7 +32,7 @@ class _Joined:
         for batch in self._sampler:
             waiting.append(list(batch))
             if len(waiting) == self._count:
-                yield [index for one in waiting for index in one]
+                yield [index for indices in waiting for index in indices]
                 waiting = []
 
 
@@ -102,23 +102,23 @@ class DataLoader(torch.utils.data.DataLoader):
         if not iterable and type(dataset) is not TensorDataset and (processes > 1 or options.random_seed is not None):
             self._draws = Draws(super()._index_sampler)
         if mode is not DataLoaderMode.Sync:
-            given = dict(async_options or {})
+            settings = dict(async_options or {})
             if self._rebatches(mode, drop_last):
-                given |= {"rebatched_size": self._combined_batch_size, "drop_last": drop_last}
-            self._accessor = AsynchronousDataAccessor(_Plain(self), **given)
+                settings |= {"rebatched_size": self._combined_batch_size, "drop_last": drop_last}
+            self._accessor = AsynchronousDataAccessor(_Plain(self), **settings)
 
     def _rebatches(self, mode: DataLoaderMode, drop_last: bool) -> bool:
         return mode is DataLoaderMode.AsyncRebatched or (mode is DataLoaderMode.Async and not drop_last)
 
-    def _worker_size(self, mode: DataLoaderMode, drop_last: bool, asked: int | None) -> int | None:
+    def _worker_size(self, mode: DataLoaderMode, drop_last: bool, size: int | None) -> int | None:
         combined = self._combined_batch_size
-        if asked is None or combined is None:
+        if size is None or combined is None:
             return combined
         if not self._rebatches(mode, drop_last):
             raise AssertionError("rebatched_worker_size needs DataLoaderMode.AsyncRebatched")
-        if asked > combined:
-            raise AssertionError(f"rebatched_worker_size {asked} must be at most the combined batch size {combined}")
-        return asked
+        if size > combined:
+            raise AssertionError(f"rebatched_worker_size {size} must be at most the combined batch size {combined}")
+        return size
 
     def _order(self, dataset: Any, sampler: Any, *, shuffle: bool) -> Permutations | SeededOrder | None:
         """Return the order of samples that all processes have in common; None: that of PyTorch's loader."""
