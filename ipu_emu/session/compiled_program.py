@@ -116,8 +116,8 @@ def compile_program(
     if loaded is not None:
         executable = loaded
     else:
-        made = lower(step) if cache is None else compiled_once(cache, step.graph, key, lambda: lower(step))
-        executable = replace(made, sync=step.options.sync)
+        compiled = lower(step) if cache is None else compiled_once(cache, step.graph, key, lambda: lower(step))
+        executable = replace(compiled, sync=step.options.sync)
     forward_program = lower(replace(step, options=replace(step.options, forward_only=True))) if forward else None
     check_memory(
         executable,

@@ -180,12 +180,12 @@ class CompileRequest:
 
     def _named(self) -> Model:
         """The graph of a named model, with the same sizes as that of predictions."""
-        given = {name: getattr(self, name) for name in ("length", "masked") if getattr(self, name) is not None}
-        if given:
-            network(self.model, **given)  # checks that the model takes these sizes
+        sizes = {name: getattr(self, name) for name in ("length", "masked") if getattr(self, name) is not None}
+        if sizes:
+            network(self.model, **sizes)  # checks that the model takes these sizes
         if self.model.startswith("bert"):
-            given["masked"] = self.masked or masked_positions(given.get("length", 128))
-        return named(self.model, batch=self.batch, dtype=np.dtype(self.dtype), **given)
+            sizes["masked"] = self.masked or masked_positions(sizes.get("length", 128))
+        return named(self.model, batch=self.batch, dtype=np.dtype(self.dtype), **sizes)
 
     def _check_pipeline(self) -> None:
         if self.model not in CATALOGUE and (self.length or self.masked):
