@@ -161,7 +161,8 @@ class StreamFiller:
                 return self._epoch, begin, [samples[position] for position in self._own_samples]
             if not self._next_epoch():
                 if samples:
-                    self.ending = f"The source ended after {len(samples)} of {global_batch} samples of a step, which is left out"
+                    count = f"{len(samples)} of {global_batch}"
+                    self.ending = f"The source ended after {count} samples of a step, which is left out"
                 return None
 
     @property

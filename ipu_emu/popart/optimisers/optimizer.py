@@ -70,9 +70,9 @@ class ClipNormSettings:
     @classmethod
     def clipWeights(cls, weightIds: Sequence[str], maxNorm: float) -> ClipNormSettings:
         """These weights as one group."""
-        made = cls.__new__(cls)
-        made._set(weightIds, maxNorm)
-        return made
+        settings = cls.__new__(cls)
+        settings._set(weightIds, maxNorm)
+        return settings
 
     @classmethod
     def clipAllWeights(cls, maxNorm: float) -> ClipNormSettings:
@@ -177,8 +177,8 @@ class Optimizer:
         """The values of one field of the rule."""
 
         def value(values: Any) -> OptimizerValue:
-            found: HyperParameter = getattr(values, field)
-            return OptimizerValue(found.value, found.constant)
+            parameter: HyperParameter = getattr(values, field)
+            return OptimizerValue(parameter.value, parameter.constant)
 
         specific = {weight: value(values) for weight, values in self.plan.specific.items()}
         return OptimizerValueMap(value(self.plan.default), specific)
@@ -200,7 +200,10 @@ class Optimizer:
         if loss_scaling.value == 0:
             raise EmulatorError("Loss scaling cannot be 0")
         default = cls.values_type(
-            **{one.field: hyper(values.get(one.constructor_key, one.default)) for one in cls.parameters}
+            **{
+                parameter.field: hyper(values.get(parameter.constructor_key, parameter.default))
+                for parameter in cls.parameters
+            }
         )
         cls.check(default)
         return default, loss_scaling
@@ -244,9 +247,9 @@ def clips_of(settings: Sequence[ClipNormSettings]) -> tuple[Clip, ...]:
     return tuple(Clip(tuple(group.weightIds), group.maxNorm) for group in checked)
 
 
-def state_type(asked: DataType | str | None) -> DType | None:
+def state_type(state_dtype: DataType | str | None) -> DType | None:
     """Element type of a state; None (UNDEFINED) is that of the weight."""
-    name = "UNDEFINED" if asked is None else asked if isinstance(asked, str) else asked.name
+    name = "UNDEFINED" if state_dtype is None else state_dtype if isinstance(state_dtype, str) else state_dtype.name
     if name.upper() == "UNDEFINED":
         return None
     dtype = dtype_named(name)
@@ -279,7 +282,9 @@ def check_replacement(old: Optimizer, new: Optimizer) -> None:
         )
     for parameter in old.parameters:
         for weight in {*old.plan.specific, *new.plan.specific, ""}:
-            old_value, new_value = (getattr(one.plan.values(weight), parameter.field) for one in (old, new))
+            old_value, new_value = (
+                getattr(optimizer.plan.values(weight), parameter.field) for optimizer in (old, new)
+            )
             _same_kind(parameter.plural, old_value, new_value)
 
 
