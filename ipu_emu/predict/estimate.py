@@ -290,14 +290,14 @@ def table_of(job: Job) -> list[dict[str, Any]]:
                     "parameters": block.parameters,
                     "forward_flops": block.matrix,
                     "vector_operations": block.vector,
-                    "activation_values": block.kept + block.output,
+                    "activation_values": block.stashed + block.output,
                 }
             )
     return rows
 
 
 def _sizes(block: NetworkBlock) -> tuple[Any, ...]:
-    return (block.kind, block.parameters, block.matrix, block.vector, block.kept, block.output)
+    return (block.kind, block.parameters, block.matrix, block.vector, block.stashed, block.output)
 
 
 def _paired(blocks: Sequence[NetworkBlock]) -> list[tuple[NetworkBlock, ...]]:

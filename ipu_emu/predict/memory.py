@@ -125,7 +125,7 @@ def streamed(
         moved = moved + (times * trained + accumulation * (again + frozen)) * job.itemsize
         transfers = transfers + times * count + 2 * accumulation * averages
     if "activations" in job.off_chip:
-        stashed = np.where(recompute, float(most(work.checkpoints)), float(most(work.kept)))
+        stashed = np.where(recompute, float(most(work.checkpoints)), float(most(work.stashed)))
         moved = moved + 2 * accumulation * batch * stashed * job.itemsize
     return moved, transfers
 
@@ -167,11 +167,11 @@ def _activations(
     """Bytes that are kept for the backward pass, and transient ones."""
     size, held = job.itemsize, DTYPES[job.stash_dtype]
     if job.ipus == 1 or job.takes_turns:
-        (stashed, live), (kept_again, live_again) = work.peak[ipu], work.peak_recomputed[ipu]
-        stash = batch * held * np.where(recompute, kept_again, stashed)
+        (stashed, live), (stashed_again, live_again) = work.peak[ipu], work.peak_recomputed[ipu]
+        stash = batch * held * np.where(recompute, stashed_again, stashed)
         return stash, batch * size * np.where(recompute, live_again, live)
     depth = in_flight(job.schedule, work.stages, ipu, accumulation)
-    stashed = np.where(recompute, work.checkpoints[ipu], work.kept[ipu])
+    stashed = np.where(recompute, work.checkpoints[ipu], work.stashed[ipu])
     passed = _PIPELINE_BUFFERS * (work.sent[ipu] + work.received[ipu])
     stash = batch * (depth * stashed * held + passed * size)
     if "activations" in job.off_chip:

@@ -436,7 +436,7 @@ def _loads(job: Job) -> tuple[dict[str, tuple[float, float]], Callable[[NetworkB
     keeps = job.training and not job.recompute
 
     def nbytes(block: NetworkBlock) -> float:
-        values = block.output + block.kept * keeps
+        values = block.output + block.stashed * keeps
         return block.parameters * weight_bytes + job.batch * values * job.itemsize + memory.table_bytes(job, block)
 
     def copies(block: NetworkBlock) -> float:

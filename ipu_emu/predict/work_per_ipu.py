@@ -41,12 +41,12 @@ def layers(blocks: Sequence[NetworkBlock]) -> list[list[NetworkBlock]]:
 
 def _recomputed(layer: Sequence[NetworkBlock]) -> float:
     """The most values live while ``layer`` is differentiated, from the last block to the first."""
-    stashed = accumulate(block.kept * (not block.frozen) for block in layer)
+    stashed = accumulate(block.stashed * (not block.frozen) for block in layer)
     return max(float(before + block.transient) for before, block in zip(stashed, layer, strict=True))
 
 
 def _peak(blocks: Sequence[NetworkBlock]) -> tuple[float, float]:
-    stashed = accumulate((block.kept + block.output) * (not block.frozen) for block in blocks)
+    stashed = accumulate((block.stashed + block.output) * (not block.frozen) for block in blocks)
     live = ((float(before), float(block.transient)) for before, block in zip(stashed, blocks, strict=True))
     return max(live, key=sum, default=(0.0, 0.0))
 
@@ -144,9 +144,9 @@ class PlacedWork:
         return self._sum(lambda block: block.statistics)
 
     @cached_property
-    def kept(self) -> Values:
+    def stashed(self) -> Values:
         """Values that the backward pass reads, including the results of the blocks."""
-        return self._sum(lambda block: (block.kept + block.output) * (not block.frozen))
+        return self._sum(lambda block: (block.stashed + block.output) * (not block.frozen))
 
     @cached_property
     def checkpoints(self) -> Values:
@@ -200,9 +200,9 @@ class PlacedWork:
 
     @cached_property
     def peak(self) -> Values:
-        """[IPU, 2]: kept and transient values at the peak of their sum.
+        """[IPU, 2]: stashed and transient values at the peak of their sum.
 
-        The backward pass of a micro-batch has released the kept values of later blocks.
+        The backward pass of a micro-batch has released the stashed values of later blocks.
         """
         return np.array([_peak(blocks) for blocks in self.placement])
 
@@ -214,7 +214,7 @@ class PlacedWork:
     @cached_property
     def unsliced(self) -> Values:
         """Transient values of a sample if logits are computed as a whole; 0 without a vocabulary head."""
-        return self._most(lambda block: (block.kept + block.transient + block.unsliced) * bool(block.table))
+        return self._most(lambda block: (block.stashed + block.transient + block.unsliced) * bool(block.table))
 
     @cached_property
     def tables(self) -> Values:

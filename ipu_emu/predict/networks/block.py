@@ -7,10 +7,10 @@ steps             other ops of the forward pass before which tiles exchange data
 training_steps    those that training adds: gradients of such ops, sums of gradients of biases, losses
 idle              operations that the matrix unit loses to unused channels: groups of fewer than 16 channels
 looked_up         values read from tables
-kept              values that the backward pass reads, except the output of the previous block
+stashed           values that the backward pass reads, except the output of the previous block
 output            values passed on to the next block; with recomputation only these are kept
 inside            the same for a block within a layer, which has no ``output``, if a placement divides the layer there
-transient         values that are live at the peak of the backward pass, in addition to the kept ones
+transient         values that are live at the peak of the backward pass, in addition to the stashed ones
 unsliced          further such values if logits are computed as a whole instead of in slices
 """
 
@@ -92,7 +92,7 @@ class NetworkBlock:
     training_steps: float = 0.0
     idle: float = 0.0
     looked_up: float = 0.0
-    kept: float = 0.0
+    stashed: float = 0.0
     output: float = 0.0
     inside: float = 0.0
     transient: float = 0.0
@@ -199,7 +199,7 @@ class Network:
     @property
     def activations(self) -> float:
         """Values of a sample that training keeps without recomputation."""
-        return sum(block.kept + block.output for block in self.blocks if not block.frozen)
+        return sum(block.stashed + block.output for block in self.blocks if not block.frozen)
 
     def without_homes(self) -> Network:
         """Return the network without placements of blocks."""

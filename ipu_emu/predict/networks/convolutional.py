@@ -31,7 +31,7 @@ class _Sum:
     steps: int = 0
     training_steps: int = 0
     idle: float = 0.0
-    kept: float = 0.0
+    stashed: float = 0.0
     output: float = 0.0
     largest: float = 0.0
     norms: list[int] = field(default_factory=list)
@@ -67,7 +67,7 @@ class _Sum:
         )
         self.idle += flops * (_CHANNELS / here - 1) if groups > 1 and here < _CHANNELS else 0.0
         self.vector += pixels * ((_NORM if norm else 0) + function)
-        self.kept += pixels * (2 if norm and not shortcut else 1)
+        self.stashed += pixels * (2 if norm and not shortcut else 1)
         self.output = pixels
         self.largest = max(self.largest, 2 * pixels)
         if norm:
@@ -89,14 +89,14 @@ class _Sum:
         )
         self.training_steps += 1
         self.vector += pixels
-        self.kept += pixels
+        self.stashed += pixels
 
     def dense(self, inputs: int, outputs: int, *, function: int = _RELU, data: bool = False) -> None:
         self.parameters += dense(inputs, outputs).trainable
         self.products.append(weighted(1, inputs, outputs, data=data))
         self.training_steps += 1
         self.vector += outputs * function
-        self.kept += outputs
+        self.stashed += outputs
         self.output = outputs
 
     def block(self) -> NetworkBlock:
@@ -110,7 +110,7 @@ class _Sum:
             steps=self.steps,
             training_steps=self.training_steps,
             idle=self.idle,
-            kept=self.kept - self.output,
+            stashed=self.stashed - self.output,
             output=self.output,
             transient=self.largest,
             norms=tuple(self.norms),
@@ -120,7 +120,7 @@ class _Sum:
 def _classifier(inputs: int, classes: int, side: int) -> NetworkBlock:
     layer = _Sum("classifier", BlockKind.HEAD)
     layer.vector += side * side * inputs
-    layer.kept += inputs
+    layer.stashed += inputs
     layer.dense(inputs, classes, function=6)
     layer.steps += 1  # the mean of all pixels
     layer.training_steps += 1 + LOSS_STEPS
@@ -171,7 +171,7 @@ def _bottlenecks(
     side = ceil(side / 2)
     stem.steps += 1  # pooling
     stem.training_steps += 1
-    stem.kept += side * side * 64
+    stem.stashed += side * side * 64
     stem.output = side * side * 64
     blocks, inputs = [stem.block()], 64
     for stage, count in enumerate(counts):

@@ -2,7 +2,7 @@
 
 a block       the ops between two cuts, one of which multiplies by weights (``graph_cuts.py``)
 a layer       the blocks between two clean cuts
-kept          values that the gradients of the ops read: results of functions such as Relu, operands of others
+stashed       values that the gradients of the ops read: results of functions such as Relu, operands of others
 logits        products by weights that a softmax reads, computed as a whole and not kept for the gradient
 a tied head   a product by a table of an embedding: both blocks are on one IPU
 not counted   ops on weights only, which are computed once, and views
@@ -61,7 +61,7 @@ class _Part:
     computed: list[BlockProduct] = field(default_factory=list)
     steps: int = 0
     training_steps: int = 0
-    kept: set[str] = field(default_factory=set)
+    stashed: set[str] = field(default_factory=set)
     transient: int = 0
     norms: list[int] = field(default_factory=list)
     multiplied: str = ""
@@ -168,7 +168,7 @@ class _Walk:
         """The finished block, for one sample."""
         passed, ends = self.cuts.passed(part.number) / self.batch, self._ends_layer(part)
         output = passed * ends
-        kept_values = sum(self._values(id) for id in part.kept)
+        stashed = sum(self._values(id) for id in part.stashed)
 
         def operations(kind: str) -> float:
             return part.operations.get(kind, 0.0) / self.batch
@@ -186,7 +186,7 @@ class _Walk:
             training_steps=part.training_steps,
             idle=operations("idle"),
             looked_up=operations("looked_up"),
-            kept=max(kept_values - output, 0.0),
+            stashed=max(stashed - output, 0.0),
             output=output,
             inside=passed * (not ends),
             transient=part.transient / self.batch,
@@ -267,6 +267,6 @@ class _Walk:
         elif op.type not in _READS_NOTHING:
             needed = [self._source(id) for id in inputs if id not in self.fixed]
         computed = (id for id in needed if self.graph.tensor(id).role is Role.COMPUTED)
-        others = (*(other.kept for other in self.parts.values() if other is not part), part.logits)
-        part.kept.update(id for id in computed if not any(id in stashed for stashed in others))
+        others = (*(other.stashed for other in self.parts.values() if other is not part), part.logits)
+        part.stashed.update(id for id in computed if not any(id in stashed for stashed in others))
         part.transient = max(part.transient, 2 * self.graph.tensor(op.outputs[0]).nelms)

@@ -64,7 +64,7 @@ class _Layer:
             vector=(_NORM + _SUMS) * length * h + _SOFTMAX * scores,
             steps=6,  # norm, softmax, and transposition of queries, keys, values and result
             training_steps=6 + 4 * self.bias,
-            kept=length * (3 * h + 2 * (self.kv or h)) + scores,
+            stashed=length * (3 * h + 2 * (self.kv or h)) + scores,
             output=length * h,
             transient=2 * scores + 4 * length * h,
         )
@@ -80,7 +80,7 @@ class _Layer:
             vector=(_NORM + _SUMS) * length * h + _GELU * length * inner,
             steps=1,
             training_steps=1 + 2 * self.bias,
-            kept=length * (h + (3 if self.gated else 2) * inner),
+            stashed=length * (h + (3 if self.gated else 2) * inner),
             output=length * h,
             transient=2 * length * inner,
         )
@@ -105,7 +105,7 @@ def _table(name: str, rows: int, h: int, length: int, *, others: int = 0, norm: 
         steps=1 + bool(others) + norm,
         training_steps=1 + bool(others) + norm,
         looked_up=length * h,
-        kept=length * h * norm,
+        stashed=length * h * norm,
         output=length * h,
         transient=length * h,
     )
@@ -121,7 +121,7 @@ def _logits(name: str, positions: int, h: int, vocabulary: int, *, tied: bool) -
         vector=_SOFTMAX * positions * vocabulary,
         steps=1,
         training_steps=1 + LOSS_STEPS,
-        kept=positions * h,
+        stashed=positions * h,
         transient=2 * positions * vocabulary / _SLICES,
         unsliced=2 * positions * vocabulary * (1 - 1 / _SLICES),
         tied=tied,
@@ -157,9 +157,9 @@ def bert(
         extra=True,
     )
     pooler = NetworkBlock("pooler", BlockKind.HEAD, dense(width, width).total, products=(weighted(1, width, width),))
-    pooler = replace(pooler, kept=2 * width, steps=1, training_steps=2)
+    pooler = replace(pooler, stashed=2 * width, steps=1, training_steps=2)
     pair = NetworkBlock("pair", BlockKind.HEAD, dense(width, 2).total, products=(weighted(1, width, 2),), extra=True)
-    pair = replace(pair, kept=width, training_steps=1 + LOSS_STEPS)
+    pair = replace(pair, stashed=width, training_steps=1 + LOSS_STEPS)
     blocks = (table, *_stack(_Layer(length, width, heads), layers), pooler, pair, words)
     results, labels = float(positions * vocabulary), 4 * positions
     return Network("bert", "transformer", "sequences", blocks, 2 * length, "int32", labels, 3, 2, results)
@@ -183,7 +183,7 @@ def bert_span(
         products=(weighted(length, width, 2),),
         vector=2 * _SOFTMAX * length,
         training_steps=1 + 2 * LOSS_STEPS,
-        kept=4.0 * length,
+        stashed=4.0 * length,
         transient=2.0 * length,
     )
     blocks = (table, *_stack(_Layer(length, width, heads), layers), span)
@@ -243,7 +243,7 @@ def _patches(width: int, size: int, patch: int, *, class_token: bool) -> Network
         vector=_SUMS * count * width,
         steps=3,  # transposition, and the class token before the patches
         training_steps=4,
-        kept=3 * size * size,
+        stashed=3 * size * size,
         output=(count + class_token) * width,
         transient=count * width,
     )
@@ -258,7 +258,7 @@ def _classifier(width: int, classes: int, positions: int) -> NetworkBlock:
         vector=_NORM * positions * width + _SOFTMAX * classes,
         steps=2,  # norm, and the first position of each sequence
         training_steps=3 + LOSS_STEPS,
-        kept=positions * width + width,
+        stashed=positions * width + width,
         transient=2 * classes,
     )
 
@@ -287,7 +287,7 @@ def _times(block: NetworkBlock, factor: float) -> NetworkBlock:
         "vector",
         "idle",
         "looked_up",
-        "kept",
+        "stashed",
         "output",
         "transient",
         "unsliced",
@@ -310,7 +310,8 @@ def dino(*, layers: int = 12, width: int = 384, heads: int = 6, local_crops: int
         for block, other in zip(large, small, strict=True):
             both = _times(block, 2)
             crops = {
-                field: getattr(both, field) + local * getattr(other, field) for field in ("vector", "kept", "output")
+                field: getattr(both, field) + local * getattr(other, field)
+                for field in ("vector", "stashed", "output")
             }
             steps = {field: getattr(block, field) * (2 if local else 1) for field in ("steps", "training_steps")}
             products = (*both.products, *(product.of(local) for product in other.products if local))
@@ -347,7 +348,7 @@ def _projection(name: str, width: int, crops: int, *, frozen: bool) -> NetworkBl
         ),
         vector=_SOFTMAX * crops * 65536,
         training_steps=3 + LOSS_STEPS,
-        kept=crops * (2 * 2048 + 256 + 65536),
+        stashed=crops * (2 * 2048 + 256 + 65536),
         transient=crops * 65536,
         extra=True,
         frozen=frozen,
@@ -379,7 +380,7 @@ def swin(
                 steps=2,
                 training_steps=2,
                 vector=_NORM * side * side * 4 * width,
-                kept=side * side * 8 * width,
+                stashed=side * side * 8 * width,
                 output=side * side * 2 * width,
                 transient=side * side * 4 * width,
             )

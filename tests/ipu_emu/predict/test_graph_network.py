@@ -78,7 +78,7 @@ def test_groups_of_few_channels_leave_matrix_units_idle(tmp_path: Path) -> None:
     flops = 2 * 32 * 9 * 100
     assert (depthwise.convolution, depthwise.idle) == (flops, 15 * flops)
     assert (pointwise.convolution, pointwise.idle, pointwise.parameters) == (2 * 32 * 8 * 100, 0, 256)
-    assert depthwise.kept + depthwise.output == 3200  # of Relu, whose gradient reads its result
+    assert depthwise.stashed + depthwise.output == 3200  # of Relu, whose gradient reads its result
 
 
 def told_blocks(path: str, batch: int) -> Any:
