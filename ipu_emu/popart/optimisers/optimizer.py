@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partialmethod
 from typing import Any, ClassVar
 
 from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, UpdateRule
@@ -125,6 +126,20 @@ class Parameter:
         return self.key if self.key == "nesterov" else f"default{self.key[0].upper()}{self.key[1:]}"
 
 
+def _values(optimizer: Optimizer, field: str) -> OptimizerValueMap:
+    def value(values: Any) -> OptimizerValue:
+        parameter: HyperParameter = getattr(values, field)
+        return OptimizerValue(parameter.value, parameter.constant)
+
+    specific = {weight: value(values) for weight, values in optimizer.plan.specific.items()}
+    return OptimizerValueMap(value(optimizer.plan.default), specific)
+
+
+def values_of(field: str) -> partialmethod[OptimizerValueMap]:
+    """A method that returns the values of a field of the rule for each weight."""
+    return partialmethod(_values, field)
+
+
 class Optimizer:
     """Base of optimisers, driven by a table of parameters, which become the ``values_type`` of the rule.
 
@@ -135,6 +150,8 @@ class Optimizer:
     parameters: ClassVar[tuple[Parameter, ...]]
     keys: ClassVar[str]
     values_type: ClassVar[type[Any]]
+    learningRates = values_of("learning_rate")
+    weightDecays = values_of("weight_decay")
     plan: Any
 
     def type_s(self) -> str:
@@ -164,24 +181,6 @@ class Optimizer:
     def getLossScalingVal(self) -> float:
         """The loss scaling."""
         return self._rule.loss_scaling.value
-
-    def learningRates(self) -> OptimizerValueMap:
-        """The learning rate of each weight."""
-        return self._values("learning_rate")
-
-    def weightDecays(self) -> OptimizerValueMap:
-        """The weight decay of each weight."""
-        return self._values("weight_decay")
-
-    def _values(self, field: str) -> OptimizerValueMap:
-        """The values of one field of the rule."""
-
-        def value(values: Any) -> OptimizerValue:
-            parameter: HyperParameter = getattr(values, field)
-            return OptimizerValue(parameter.value, parameter.constant)
-
-        specific = {weight: value(values) for weight, values in self.plan.specific.items()}
-        return OptimizerValueMap(value(self.plan.default), specific)
 
     @property
     def _rule(self) -> UpdateRule:
