@@ -64,7 +64,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self._options, self._accessor = options, None
         self._draws: Draws | None = None
         self._combined_batch_size: int | None = None if batch_size is None else batch_size * options.batches
-        processes, number = options.Distributed.numProcesses, options.Distributed.processId
+        processes = options.Distributed.numProcesses
         iterable = isinstance(dataset, IterableDataset)
         kwargs["persistent_workers"] = num_workers > 0 if persistent_workers is None else persistent_workers
         if async_options and mode is DataLoaderMode.Sync:
@@ -79,21 +79,12 @@ class DataLoader(torch.utils.data.DataLoader):
             super().__init__(dataset, num_workers=num_workers, **kwargs)
         else:
             worker_size = self._worker_size(mode, drop_last, rebatched_worker_size)
-            if processes > 1 and batch_size is not None and iterable and auto_distributed_partitioning:
-                raise AssertionError(
-                    "auto_distributed_partitioning cannot divide an IterableDataset: give it "
-                    "auto_distributed_partitioning=False and divide the data in the data set"
-                )
-            self._check_sampler(kwargs.get("sampler"), divided=auto_distributed_partitioning)
+            streamed = iterable and batch_size is not None
+            self._check_division(kwargs.get("sampler"), streamed=streamed, divided=auto_distributed_partitioning)
             if batch_size is not None and not iterable and (processes == 1 or auto_distributed_partitioning):
                 order = self._order(dataset, kwargs.get("sampler"), shuffle=bool(shuffle))
                 if order is not None:
-                    assert self._combined_batch_size is not None
-                    kwargs["sampler"] = PartSampler(
-                        order, len(order), self._combined_batch_size, number, processes, drop_last=drop_last,
-                        shifts=isinstance(order, Permutations) and order.shuffled,
-                    )  # fmt: skip
-                    shuffle = None
+                    kwargs["sampler"], shuffle = self._part_of(order, drop_last=drop_last), None
             self._warn_of_remainder(dataset, iterable=iterable, drop_last=drop_last, mode=mode)
             if batch_size is not None:
                 kwargs["drop_last"] = drop_last and not self._rebatches(mode, drop_last)
@@ -134,11 +125,27 @@ class DataLoader(torch.utils.data.DataLoader):
             return SeededOrder(sampler, seed)
         return Permutations(len(dataset), seed if shuffle else None)
 
-    def _check_sampler(self, sampler: Any, *, divided: bool) -> None:
-        """Raise poptorch.Error for a DistributedSampler of other processes, or of data that are divided already."""
+    def _part_of(self, order: Permutations | SeededOrder, *, drop_last: bool) -> PartSampler:
+        """Return the samples of this process, in the order that all processes have in common."""
+        assert self._combined_batch_size is not None
+        processes, number = self._options.Distributed.numProcesses, self._options.Distributed.processId
+        shifts = isinstance(order, Permutations) and order.shuffled
+        size = self._combined_batch_size
+        return PartSampler(order, len(order), size, number, processes, drop_last=drop_last, shifts=shifts)
+
+    def _check_division(self, sampler: Any, *, streamed: bool, divided: bool) -> None:
+        """Raise poptorch.Error for a DistributedSampler of other processes, or of data that are divided already.
+
+        Raise AssertionError for ``streamed`` data, which have no order that could be ``divided``.
+        """
+        processes, number = self._options.Distributed.numProcesses, self._options.Distributed.processId
+        if processes > 1 and streamed and divided:
+            raise AssertionError(
+                "auto_distributed_partitioning cannot divide an IterableDataset: give it "
+                "auto_distributed_partitioning=False and divide the data in the data set"
+            )
         if not isinstance(sampler, DistributedSampler):
             return
-        processes, number = self._options.Distributed.numProcesses, self._options.Distributed.processId
         if (sampler.num_replicas, sampler.rank) != (processes, number) or (divided and processes > 1):
             raise refusal(
                 f"The DistributedSampler gives part {sampler.rank} of {sampler.num_replicas}, and this is process "
