@@ -13,7 +13,8 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.predict.networks.block import Network
 from ipu_emu.predict.networks.convolutional import efficientnet, mlp, resnet, resnet8, resnet50, resnext101, unet
 from ipu_emu.predict.networks.recurrent import rnnt
-from ipu_emu.predict.networks.transformers import bert, bert_span, causal, dino, gpt2, llama, swin, t5, vit
+from ipu_emu.predict.networks.transformers import bert, bert_span, causal, gpt2, llama, t5
+from ipu_emu.predict.networks.vision_transformers import dino, swin, vit
 from popdist_py.messages.suggestion import closest
 
 
