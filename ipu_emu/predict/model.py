@@ -42,11 +42,9 @@ from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.networks.start_costs import product_cycles, step_cycles
 from ipu_emu.predict.placement import annotated, balanced, by_counts
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES
-from ipu_emu.predict.work_per_ipu import CLASSES, PlacedWork
+from ipu_emu.predict.work_per_ipu import PlacedWork
 from ipu_emu.program.schedules import SCHEDULES, in_flight
 from ipu_emu.program.schedules.schedule_timing import ramp_slots
-
-__all__ = ["CLASSES", "TERMS", "WHAT_IF", "Shape", "StepModel", "placed"]
 
 TERMS = ("compute", "ramps", "ipu_links", "gw_links", "host", "streaming", "update", "fixed")
 #: The rates that --what-if can scale.
@@ -76,14 +74,8 @@ class Shape:
     @classmethod
     def of(cls, job: Job) -> Shape:
         """Return the configuration of ``job``."""
-        return cls(
-            np.array(job.replicas),
-            np.array(job.batch),
-            np.array(job.accumulation),
-            np.array(job.recompute),
-            np.array("states" in job.shared),
-            np.array("states" in job.off_chip),
-        )
+        states = ("states" in job.shared, "states" in job.off_chip)
+        return cls(*map(np.array, (job.replicas, job.batch, job.accumulation, job.recompute, *states)))
 
 
 @dataclass(frozen=True)
@@ -287,9 +279,8 @@ class StepModel:
     def _gradients(self, links: Links, shape: Shape) -> NDArray[np.float64]:
         """[transfer, gateway, latency] of reducing the gradients, on one IPU of a replica after the other."""
         if not np.ndim(shape.replicas):
-            price = links.gradients(
-                int(shape.replicas), self.reductions, self.job.itemsize, sharded=bool(shape.shared)
-            )
+            replicas, sharded = int(shape.replicas), bool(shape.shared)
+            price = links.gradients(replicas, self.reductions, self.job.itemsize, sharded=sharded)
             return np.array((price.transfer, price.gateway, price.latency))
         pairs = np.stack(np.broadcast_arrays(shape.replicas, shape.shared), axis=-1)
         known, where = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
@@ -420,7 +411,7 @@ def _placed(job: Job) -> StepModel:
     for share in _SHARES:
         limit = share * job.system.generation.sram
         model = StepModel(job, PlacedWork(balanced(network, ipus, loads, copies, job.embedding_ipu, limit)))
-        worst = max(_VERDICTS.index(memory_of_ipu.verdict) for memory_of_ipu in model.memories())
+        worst = max(_VERDICTS.index(need.verdict) for need in model.memories())
         models.setdefault(worst, model)
         if not worst:
             break
