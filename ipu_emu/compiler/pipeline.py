@@ -100,12 +100,12 @@ def start(graph: Graph, options: CompileOptions) -> CompileState:
 
 def passes(options: CompileOptions) -> list[Pass]:
     """Return the passes that run with ``options``."""
-    return [step for step in PASSES if step.applies(options)]
+    return [pass_ for pass_ in PASSES if pass_.applies(options)]
 
 
 def pass_named(name: str) -> Pass:
     """Return the pass called ``name``; raise EmulatorError if there is none."""
-    names = [step.name for step in PASSES]
+    names = [pass_.name for pass_ in PASSES]
     if name not in names:
         all = "; ipu-emu compile --list names all"
         raise EmulatorError(f"'{name}' is not a pass of the compiler{did_you_mean(name, names) or all}")
@@ -119,10 +119,10 @@ def run_passes(state: CompileState, *, stop_after: str | None = None) -> Compile
     """
     first = 1 + PASSES.index(pass_named(state.done[-1])) if state.done else 0
     end = 1 + PASSES.index(pass_named(stop_after)) if stop_after is not None else len(PASSES)
-    for step in PASSES[first:end]:
-        if step.applies(state.options):
-            with trace.span(step.name, trace.Category.COMPILATION):
-                state = replace(step.run(state), done=(*state.done, step.name))
+    for pass_ in PASSES[first:end]:
+        if pass_.applies(state.options):
+            with trace.span(pass_.name, trace.Category.COMPILATION):
+                state = replace(pass_.run(state), done=(*state.done, pass_.name))
     return state
 
 
