@@ -273,10 +273,7 @@ def calibrated_release(release: str) -> str:
     if fault:
         raise EmulatorError(fault)
     wanted = tuple(map(int, release.split(".")))
-    return max(
-        (known for known in RELEASES if tuple(map(int, known.split("."))) <= wanted),
-        default=RELEASES[0],
-    )
+    return max((known for known in RELEASES if tuple(map(int, known.split("."))) <= wanted), default=RELEASES[0])
 
 
 def _release_fault(release: str) -> str:

@@ -87,17 +87,13 @@ class _Doubts:
                 self.readers.setdefault(id, []).append(_Reader(op, index))
 
     def of_weights(self) -> Iterator[str]:
-        weights = [
-            weight
-            for weight in self.graph.with_role(Role.WEIGHT)
-            if weight.dtype.is_float and self.gets_gradient(weight.id)
-        ]
+        weights = [w for w in self.graph.with_role(Role.WEIGHT) if w.dtype.is_float and self.gets_gradient(w.id)]
         if self.module is not None:
             yield from self.of_module(self.module, weights)
             return
-        scalars = [weight.id for weight in weights if not weight.shape]
-        buffers = [weight.id for weight in weights if weight.shape and self.is_buffer(weight)]
-        merged = {weight.id: self.users(weight.id) for weight in weights if self.is_merged(weight)}
+        scalars = [w.id for w in weights if not w.shape]
+        buffers = [w.id for w in weights if w.shape and self.is_buffer(w)]
+        merged = {w.id: self.users(w.id) for w in weights if self.is_merged(w)}
         if scalars:
             yield f"scalars are trained: {_named(scalars)}"
         if buffers:
@@ -112,12 +108,8 @@ class _Doubts:
         """Doubts about a model that lists the parameters of its module: which of them an optimisation has removed."""
         lost, folded = module.lost(self.graph), module.folded_norms(self.graph)
         signs = {
-            "equal ones were merged and are trained as one": [
-                weight.id for weight in weights if self.is_read_often(weight)
-            ],
-            "values computed from them are not trained": [
-                weight.id for weight in weights if module.foreign(weight.id)
-            ],
+            "equal ones were merged and are trained as one": [w.id for w in weights if self.is_read_often(w)],
+            "values computed from them are not trained": [w.id for w in weights if module.foreign(w.id)],
             "biases that were 0 were removed": module.lost_biases(self.graph),
         }
         reasons = [f"{text}: {_named(ids)}" for text, ids in signs.items() if lost and ids]

@@ -73,10 +73,7 @@ def shard_variables(
     mean = reduction is GradientReduction.MEAN_RUNNING
     sharding = _Sharding(graph, list(updates(graph, gradients, divide)), totals, replicas, mean=mean)
     sharding.run()
-    return [
-        replace(gradient, scattered=True) if gradient.total in sharding.scattered else gradient
-        for gradient in gradients
-    ]
+    return [replace(g, scattered=True) if g.total in sharding.scattered else g for g in gradients]
 
 
 @dataclass

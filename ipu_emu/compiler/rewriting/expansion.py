@@ -127,11 +127,7 @@ def with_dropout(model: Graph, *, training: bool = True) -> Graph:
         return model
     graph = model.copy()
     key = key_in(graph)
-    graph.ops = [
-        replacement
-        for op in graph.ops
-        for replacement in (_keyed(graph, op, key) if op.outputs[0] in acting else [op])
-    ]
+    graph.ops = [new for op in graph.ops for new in (_keyed(graph, op, key) if op.outputs[0] in acting else [op])]
     return graph
 
 

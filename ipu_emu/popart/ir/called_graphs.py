@@ -35,7 +35,7 @@ def called_graphs(graph: IrGraph, model: Graph) -> Bodies:
             graph.tensors = {id: model.tensors[id] for id in op.inputs if id in model.tensors} | graph.tensors
             inside = _inside(op)
             copied = [
-                ir_op for ir_op in graph.ops if ir_op.phase is StepPhase.FORWARD and any(map(inside, ir_op.outputs))
+                node for node in graph.ops if node.phase is StepPhase.FORWARD and any(map(inside, node.outputs))
             ]
             if copied:
                 _replace(graph, op, copied, bodies)
@@ -53,9 +53,9 @@ def _replace(graph: IrGraph, op: Op, copied: Sequence[IrOp], known: Bodies) -> N
     inside = _inside(op)
     touched = [
         index
-        for index, ir_op in enumerate(graph.ops)
-        if ir_op.phase is StepPhase.BACKWARD
-        and any(_is_gradient_of(id, inside) for id in (*ir_op.inputs, *ir_op.outputs))
+        for index, node in enumerate(graph.ops)
+        if node.phase is StepPhase.BACKWARD
+        and any(_is_gradient_of(id, inside) for id in (*node.inputs, *node.outputs))
     ]
     gradient = graph.ops[touched[0] : touched[-1] + 1] if touched else []
     if gradient:
@@ -92,30 +92,23 @@ def _body(graph: IrGraph, op: Op, ops: Sequence[IrOp], name: str, known: Bodies)
     prefix = f"{op.outputs[0]}/body/{_COPIES.get(name, 0)}/"
     body = op.attributes[name]
     own = {outer: inner for outer, inner in zip(op.inputs, body.inputs, strict=False) if op.type == "Call"}
-    chosen = [ir_op for ir_op in ops if op.type == "Call" or _touches(ir_op, prefix)]
+    chosen = [node for node in ops if op.type == "Call" or _touches(node, prefix)]
     names = {
-        id: own.get(id) or id.replace(prefix, "", 1)
-        for ir_op in chosen
-        for id in (*ir_op.inputs, *ir_op.outputs)
-        if id
+        id: own.get(id) or id.replace(prefix, "", 1) for node in chosen for id in (*node.inputs, *node.outputs) if id
     }
     shown = IrGraph(body, [])
     shown.tensors = graph.tensors | {new: replace(graph.tensors[old], id=new) for old, new in names.items()}
     shown.ops = [
         replace(
-            ir_op,
-            inputs=[names.get(id, id) for id in ir_op.inputs],
-            outputs=[names.get(id, id) for id in ir_op.outputs],
+            node,
+            inputs=[names.get(id, id) for id in node.inputs],
+            outputs=[names.get(id, id) for id in node.outputs],
             context="Subgraph",
         )
-        for ir_op in chosen
+        for node in chosen
     ]
     shown.without(
-        {
-            ir_op.outputs[0]: ir_op.inputs[0]
-            for ir_op in shown.ops
-            if ir_op.type == "Identity" and ir_op.source is not None
-        }
+        {node.outputs[0]: node.inputs[0] for node in shown.ops if node.type == "Identity" and node.source is not None}
     )
     title = f"{op.type}{'Grad' if ops[0].phase is StepPhase.BACKWARD else ''}_{name}"
     same = (

@@ -38,7 +38,7 @@ class IrGraph:
         self.anchors = frozenset(anchors)
         self.ops: list[IrOp] = []
 
-    def new_tensor(self, base: str, like: Tensor, shape: Sequence[int] | None = None) -> str:
+    def new(self, base: str, like: Tensor, shape: Sequence[int] | None = None) -> str:
         """Return the id of a new tensor of the type of ``like``, and of its shape unless another is given."""
         id, count = base, 0
         while id in self.tensors:

@@ -107,7 +107,7 @@ class _Conversion:
         return {main: (graph, graph.ops)} | bodies | {name: (graph, ops) for name, ops in calls.items()}
 
     def add(self, op: Op) -> None:
-        ir_op = IrOp(
+        node = IrOp(
             op.type,
             list(op.inputs),
             list(op.outputs),
@@ -119,7 +119,7 @@ class _Conversion:
             self.context(op),
             source=op,
         )
-        ops = elementary(self.graph, ir_op)
+        ops = elementary(self.graph, node)
         self.graph.ops += ops
         for gradient in self.state.gradients:
             if gradient.part in op.outputs and gradient.total != gradient.part and gradient.weight:
@@ -128,8 +128,8 @@ class _Conversion:
                 if total != own:
                     total = "Accl___" + gradient.weight
                 self.graph.tensors.setdefault(total, replace(self.graph.tensors[gradient.total], id=total))
-                updated = self.graph.new_tensor(f"Updated___{total}", self.graph.tensors[total])
-                self.graph.ops.append(ir_op.like("Accumulate", [total, gradient.part], [updated], type="Add"))
+                updated = self.graph.new(f"Updated___{total}", self.graph.tensors[total])
+                self.graph.ops.append(node.like("Accumulate", [total, gradient.part], [updated], type="Add"))
 
     def context(self, op: Op) -> str:
         return "AccumulateOuterFragment" if op.phase is StepPhase.UPDATE and self.view.accumulates else "Normal"
@@ -211,9 +211,7 @@ class _Conversion:
         updates = graph.ops[first:]
         for gradient in state.gradients:
             if updates and gradient.weight and gradient.total in graph.tensors and not gradient.scattered:
-                reduced = graph.new_tensor(
-                    f"ReplicatedAllReduceInplace___{gradient.total}", graph.tensors[gradient.total]
-                )
+                reduced = graph.new(f"ReplicatedAllReduceInplace___{gradient.total}", graph.tensors[gradient.total])
                 at = next((op for op in updates if gradient.weight in op.inputs), updates[0])
                 ops.append(replace(at.like("ReplicatedAllReduceInplace", [gradient.total], [reduced]), name=""))
                 names[gradient.total] = reduced
@@ -238,8 +236,8 @@ class _Conversion:
             if all(source.tensors[id].role is Role.CONSTANT for id in op.outputs if id in source.tensors):
                 continue
             attributes = {key: value for key, value in op.attributes.items() if not isinstance(value, Graph)}
-            ir_op = IrOp(op.type, list(op.inputs), list(op.outputs), attributes, op.name, context="Subgraph")
-            graph.ops += elementary(graph, ir_op)
+            node = IrOp(op.type, list(op.inputs), list(op.outputs), attributes, op.name, context="Subgraph")
+            graph.ops += elementary(graph, node)
         return graph, graph.ops
 
 

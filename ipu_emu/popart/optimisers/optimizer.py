@@ -199,10 +199,7 @@ class Optimizer:
         if loss_scaling.value == 0:
             raise EmulatorError("Loss scaling cannot be 0")
         default = cls.values_type(
-            **{
-                parameter.field: hyper(values.get(parameter.constructor_key, parameter.default))
-                for parameter in cls.parameters
-            }
+            **{row.field: hyper(values.get(row.constructor_key, row.default)) for row in cls.parameters}
         )
         cls.check(default)
         return default, loss_scaling

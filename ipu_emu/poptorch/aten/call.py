@@ -295,9 +295,7 @@ _WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
 
 def check_arguments(call: Call, func: Any) -> None:
     """Raise poptorch.Error for an argument of ``func`` off its default that has an effect and was not read."""
-    defaults = {
-        argument.name: argument.default_value for argument in func._schema.arguments if argument.has_default_value()
-    }
+    defaults = {arg.name: arg.default_value for arg in func._schema.arguments if arg.has_default_value()}
     allowed = _IN_RESULT.union(_WITHOUT_EFFECT.get(call.name, ()))
     left = [name for name in call.arguments.unread(defaults) if name not in allowed]
     if "generator" in left:

@@ -150,9 +150,7 @@ class PoplarExecutor(Inspection):
             other.copyWeightsToHostIfNeeded()
         trace, self._arguments = self._trace(args, kwargs)
         if self._training:
-            self._modes = [
-                (name, submodule, submodule.training) for name, submodule in self._user_model.named_modules()
-            ]
+            self._modes = [(name, module, module.training) for name, module in self._user_model.named_modules()]
         if self._training and maximizes(self._optimizer):
             trace.negate_loss()
         check_buffers(self._model, trace.changed_buffers, self._options)

@@ -120,9 +120,7 @@ class Functions(TorchFunctionMode):
             weight = isinstance(argument, torch.Tensor) and argument.dtype in _FLOATS and argument.dtype != data.dtype
             return argument.to(data.dtype) if weight else argument
 
-        return func(
-            *(cast(argument) for argument in args), **{name: cast(argument) for name, argument in kwargs.items()}
-        )
+        return func(*(cast(arg) for arg in args), **{name: cast(arg) for name, arg in kwargs.items()})
 
     def _cosine(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Compute cosine similarity without PyTorch's change in place, which its gradient ignores."""

@@ -249,10 +249,8 @@ def _alike(args: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(args)
     kind = floats[1 if len(floats) > 2 and floats[0].dim() == 1 else 0].dtype
     return tuple(
-        argument.to(kind)
-        if isinstance(argument, torch.Tensor) and argument.is_floating_point() and argument.dtype != kind
-        else argument
-        for argument in args
+        arg.to(kind) if isinstance(arg, torch.Tensor) and arg.is_floating_point() and arg.dtype != kind else arg
+        for arg in args
     )
 
 

@@ -163,9 +163,7 @@ class _Tracer:
         state = torch.get_rng_state()
         buffers = [(buffer, buffer.detach().clone()) for buffer in self.module.buffers()]
         versions = {name: buffer._version for name, buffer in self.module.named_buffers()}
-        tables = [
-            (submodule, dict(submodule._buffers), dict(submodule._parameters)) for submodule in self.module.modules()
-        ]
+        tables = [(module, dict(module._buffers), dict(module._parameters)) for module in self.module.modules()]
         try:
             yield
             self._check_tables(tables)
@@ -184,7 +182,7 @@ class _Tracer:
             torch.set_rng_state(state)
 
     def _check_tables(self, tables: Sequence[Any]) -> None:
-        names = {id(submodule): name for name, submodule in self.module.named_modules()}
+        names = {id(module): name for name, module in self.module.named_modules()}
         for owner, buffers, parameters in tables:
             if isinstance(owner, torch.nn.modules.batchnorm._NormBase):
                 continue
@@ -207,7 +205,7 @@ class _Tracer:
     def _modes(self) -> Iterator[None]:
         mha = torch.backends.mha.get_fastpath_enabled()
         checks = torch.distributions.Distribution._validate_args
-        scopes = {id(submodule): name for name, submodule in self.module.named_modules()}
+        scopes = {id(module): name for name, module in self.module.named_modules()}
         outer: list[str] = []
 
         def enter(module: torch.nn.Module, inputs: Any) -> None:

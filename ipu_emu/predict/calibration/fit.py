@@ -136,8 +136,7 @@ def step_seconds(model: StepModel, values: Values) -> float:
 def _slope(steps: _Steps, models: Sequence[StepModel], logs: Values) -> tuple[Values, Values]:
     """Return [row, parameter] derivatives of the logarithms of step times, and the logarithms."""
     now, *shifted = (
-        np.log(steps.predicted(models, np.exp(parameters)))
-        for parameters in (logs, *(logs + _STEP * np.eye(len(logs))))
+        np.log(steps.predicted(models, np.exp(point))) for point in (logs, *(logs + _STEP * np.eye(len(logs))))
     )
     return np.stack([(shifted_logs - now) / _STEP for shifted_logs in shifted], 1), now
 

@@ -116,9 +116,8 @@ class NetworkBlock:
         """Tensors of weights, if products have a bias, and convolutions have none."""
         norm = self.kind in (BlockKind.ATTENTION, BlockKind.FEED_FORWARD, BlockKind.EMBEDDING)
         tensors = {"convolution": 1, "product": 2}
-        return sum(tensors.get(product.kind, 0) * product.count for product in self.products) + 2 * (
-            norm + len(self.norms)
-        )
+        weights = sum(tensors.get(product.kind, 0) * product.count for product in self.products)
+        return weights + 2 * (norm + len(self.norms))
 
     @property
     def convolution(self) -> float:

@@ -70,15 +70,7 @@ def vit(
 
 def _times(block: NetworkBlock, factor: float) -> NetworkBlock:
     """Return ``block`` with the operations and values of ``factor`` samples, and the same parameters."""
-    names = (
-        "vector",
-        "idle",
-        "looked_up",
-        "stashed",
-        "output",
-        "transient",
-        "unsliced",
-    )
+    names = ("vector", "idle", "looked_up", "stashed", "output", "transient", "unsliced")
     products = tuple(product.of(factor) for product in block.products)
     return replace(block, products=products, **{name: factor * getattr(block, name) for name in names})
 
