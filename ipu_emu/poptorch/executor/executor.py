@@ -175,7 +175,7 @@ class PoplarExecutor(Inspection):
 
     def _rule(self, trace: ModuleTrace) -> Any:
         tensors = self._tensors()
-        read = {id_ for op in trace.graph.ops for id_ in op.inputs}
+        read = {id for op in trace.graph.ops for id in op.inputs}
         names = {id(tensors[name]): name for name, grad in trace.parameters.items() if grad and name in read}
         variable = bool(self._options.Training.auto_loss_scaling)
         return rule_of(self._optimizer, names, loss_scaling_variable=variable)
@@ -241,8 +241,8 @@ class PoplarExecutor(Inspection):
     def _returned(self, outputs: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> Any:
         assert self._program is not None
         trace = self._program.trace
-        for number, id_ in trace.changed_inputs.items():
-            source = torch.from_numpy(np.asarray(outputs[id_])).reshape(-1)
+        for number, id in trace.changed_inputs.items():
+            source = torch.from_numpy(np.asarray(outputs[id])).reshape(-1)
             if source.numel() == tensors[number].numel():
                 with torch.no_grad():
                     tensors[number].copy_(source.reshape(tensors[number].shape))
@@ -436,7 +436,7 @@ class PoplarExecutor(Inspection):
         states = self.optimizer_states()
         assert program.rule is not None
         scalars = program.scalars(program.rule)
-        return states, {id_: torch.tensor(value, dtype=torch.float32) for id_, value in scalars.items()}
+        return states, {id: torch.tensor(value, dtype=torch.float32) for id, value in scalars.items()}
 
     # Files
 

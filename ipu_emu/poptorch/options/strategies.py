@@ -19,7 +19,7 @@ class Stage:
     """The blocks of one stage, and the IPU that it runs on."""
 
     def __init__(self, *block_ids: str) -> None:
-        if not all(isinstance(id_, str) for id_ in block_ids):
+        if not all(isinstance(id, str) for id in block_ids):
             raise AssertionError(f"Block ids are supposed to be strings but got {block_ids}")
         self.blocks = list(block_ids)
         self._ipu: int | None = None

@@ -264,12 +264,12 @@ class _Carrying:
         self._seen = 0
         self._detached: dict[str, Value] = {}
 
-    def __contains__(self, id_: str) -> bool:
+    def __contains__(self, id: str) -> bool:
         for op in self._graph.ops[self._seen :]:
             if op.type != "Detach" and any(source in self._through or source in self.trained for source in op.inputs):
                 self._through.update(out for out in op.outputs if self._graph.tensors[out].dtype.is_float)
         self._seen = len(self._graph.ops)
-        return id_ in self._through or id_ in self.trained
+        return id in self._through or id in self.trained
 
     def detached(self, value: Value) -> Value:
         """Return ``value`` without its gradient, always the same tensor."""
@@ -290,15 +290,15 @@ class _KnownValues:
         self._unknown: set[str] = set()
         self._seen = 0
 
-    def __contains__(self, id_: str) -> bool:
+    def __contains__(self, id: str) -> bool:
         """Whether a tensor is known: it does not depend on parameters, inputs or random numbers."""
         for op in self._graph.ops[self._seen :]:
             if op.type.startswith("Random") or any(source and not self._is_source(source) for source in op.inputs):
                 self._unknown.update(op.outputs)
         self._seen = len(self._graph.ops)
-        return self._is_source(id_)
+        return self._is_source(id)
 
-    def _is_source(self, id_: str) -> bool:
-        role = self._graph.tensors[id_].role
-        is_parameter = role is Role.WEIGHT and id_ not in self.buffers
-        return role is not Role.INPUT and not is_parameter and id_ not in self._unknown
+    def _is_source(self, id: str) -> bool:
+        role = self._graph.tensors[id].role
+        is_parameter = role is Role.WEIGHT and id not in self.buffers
+        return role is not Role.INPUT and not is_parameter and id not in self._unknown

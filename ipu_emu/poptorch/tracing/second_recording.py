@@ -93,7 +93,7 @@ def _difference(first: Graph, op: Op, second: Graph, other: Op) -> str:
         name = next(n for n in op.attributes if not _equal(op.attributes[n], other.attributes.get(n)))
         return f"{name} = {op.attributes[name]}, then {other.attributes.get(name)}"
     for a, b in zip(op.inputs, other.inputs, strict=False):
-        values = [g.data.get(id_) if _is_constant(g, id_) else None for g, id_ in ((first, a), (second, b))]
+        values = [g.data.get(id) if _is_constant(g, id) else None for g, id in ((first, a), (second, b))]
         if (values[0] is None) != (values[1] is None) or (values[0] is None and a != b):
             return f"input {a}, then {b}"
         if values[0] is not None and values[0] is not values[1] and not _equal(*values):
@@ -101,8 +101,8 @@ def _difference(first: Graph, op: Op, second: Graph, other: Op) -> str:
     return ""
 
 
-def _is_constant(graph: Graph, id_: str) -> bool:
-    return bool(id_) and graph.tensors[id_].role is Role.CONSTANT
+def _is_constant(graph: Graph, id: str) -> bool:
+    return bool(id) and graph.tensors[id].role is Role.CONSTANT
 
 
 def _text(value: Any) -> str:

@@ -274,8 +274,8 @@ class _Tracer:
             raise Error("Couldn't find a loss in graph!")
         makers = self.writer.graph.producers()
         reached: set[str] = set()
-        for id_ in marked:
-            waiting = list(makers[id_].inputs) if id_ in makers else []
+        for id in marked:
+            waiting = list(makers[id].inputs) if id in makers else []
             ancestors: set[str] = set()
             while waiting:
                 ancestor = waiting.pop()
@@ -283,7 +283,7 @@ class _Tracer:
                     ancestors.add(ancestor)
                     waiting += makers[ancestor].inputs if ancestor in makers else ()
             reached |= ancestors
-        final = [id_ for id_ in marked if id_ not in reached]
+        final = [id for id in marked if id not in reached]
         if len(final) != 1:
             raise Error(
                 "Multiple independent losses found in graph. Graph must have one final loss. Wrap final graph loss "
@@ -373,7 +373,7 @@ def _with_input(op: Op, old: str, new: str) -> Op:
     if old not in op.inputs:
         return op
     return Op(
-        op.type, tuple(new if id_ == old else id_ for id_ in op.inputs), op.outputs, op.attributes, op.domain,
+        op.type, tuple(new if id == old else id for id in op.inputs), op.outputs, op.attributes, op.domain,
         op.version, op.name, op.phase, op.place, op.guard,
     )  # fmt: skip
 
