@@ -234,8 +234,8 @@ def _given(job: Job) -> list[str]:
         "--no-merge-collectives": not job.merge_collectives,
         "--hosts": job.hosts > 0,
     }
-    places = [*(f"--off-chip {place}" for place in job.off_chip), *(f"--shared {place}" for place in job.shared)]
-    return [name for name, is_set in own.items() if is_set] + places
+    kinds = [*(f"--off-chip {kind}" for kind in job.off_chip), *(f"--shared {kind}" for kind in job.shared)]
+    return [name for name, is_set in own.items() if is_set] + kinds
 
 
 #: Options that change inference.

@@ -298,8 +298,8 @@ def sweep(job: Job, profile: Profile | None, axis_values: Mapping[str, Sequence[
     return _joined(parts)
 
 
-def _with_states(places: tuple[str, ...], states: bool) -> tuple[str, ...]:
-    return (*(place for place in places if place != "states"), *["states"] * states)
+def _with_states(kinds: tuple[str, ...], states: bool) -> tuple[str, ...]:
+    return (*(kind for kind in kinds if kind != "states"), *["states"] * states)
 
 
 def _placed_twice(most: Job, least: Job, profile: Profile | None, grid: Mapping[str, Values]) -> Configurations:

@@ -49,17 +49,17 @@ class _Fusion:
         self.turned = batch_innermost(graph)
         self.halves = {id for id, tensor in graph.tensors.items() if tensor.dtype.name == "FLOAT16"}
         self.users: dict[str, list[int]] = {}
-        for place, op in enumerate(graph.ops):
+        for index, op in enumerate(graph.ops):
             for id in op.inputs:
-                self.users.setdefault(id, []).append(place)
+                self.users.setdefault(id, []).append(index)
         self.group_of: dict[str, _Group] = {}  # by output
 
     def run(self) -> None:
         groups: dict[_Group, None] = {}  # in order
-        for place, op in enumerate(self.graph.ops):
-            group = _Group([(place, op)])
+        for index, op in enumerate(self.graph.ops):
+            group = _Group([(index, op)])
             if self.is_fusable(op):
-                for other in self.joinable(place, op):
+                for other in self.joinable(index, op):
                     joined = _Group(sorted([*other.ops, *group.ops], key=lambda entry: entry[0]))
                     if self.operands(joined) <= _MOST_OPERANDS:
                         del groups[other]
@@ -91,7 +91,7 @@ class _Fusion:
             return False
         return _columns(tensor, out) > 0 or _is_per_row(tensor, out)
 
-    def joinable(self, place: int, op: Op) -> list[_Group]:
+    def joinable(self, index: int, op: Op) -> list[_Group]:
         """The groups that produce inputs of ``op`` and may move to the position of ``op``."""
         groups: list[_Group] = []
         out = self.graph.tensor(op.outputs[0])
@@ -99,9 +99,9 @@ class _Fusion:
             group = self.group_of.get(id)
             if group is None or group in groups or self.graph.tensor(id).shape != out.shape:
                 continue
-            if self.alike(group, op) and self.can_move(group, place):
+            if self.alike(group, op) and self.can_move(group, index):
                 groups.append(group)
-        widths = {w for group in (*groups, _Group([(place, op)])) for w in self.columns(group).values()}
+        widths = {w for group in (*groups, _Group([(index, op)])) for w in self.columns(group).values()}
         return groups if len(widths) <= 1 else []
 
     def alike(self, group: _Group, op: Op) -> bool:
@@ -113,10 +113,10 @@ class _Fusion:
             _placement(op),
         )
 
-    def can_move(self, group: _Group, place: int) -> bool:
-        """Whether no op outside of the group reads its results before position ``place``."""
+    def can_move(self, group: _Group, index: int) -> bool:
+        """Whether no op outside of the group reads its results before ``index``."""
         inside = {entry[0] for entry in group.ops}
-        return all(user >= place or user in inside for id in group.outputs for user in self.users.get(id, []))
+        return all(user >= index or user in inside for id in group.outputs for user in self.users.get(id, []))
 
     def columns(self, group: _Group) -> dict[str, int]:
         """Inputs that have one value per column, or per row, and the number of columns."""

@@ -171,7 +171,7 @@ class _Parts:
         for end in range(1, len(self.ops)):
             size += self.sizes[end - 1]
             if size >= limit:
-                start = min(range(end, start, -1), key=lambda place: self.crossing[place])
+                start = min(range(end, start, -1), key=lambda index: self.crossing[index])
                 yield start
                 size = sum(self.sizes[start:end])
 

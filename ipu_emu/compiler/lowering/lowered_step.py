@@ -238,15 +238,15 @@ class _Lowering:
         for anchor in self.anchors:
             changed = self.changes_in_update(anchor.tensor)
             after = changed and self.step.accumulation == 1
-            place = late if after or anchor.returns is Return.UPDATE else early
+            leaves = late if after or anchor.returns is Return.UPDATE else early
             if anchor.returns is Return.SUM:
-                place.append(self.sum(anchor.tensor))
+                leaves.append(self.sum(anchor.tensor))
                 end.append(HostStore(_SUM + anchor.tensor, anchor.tensor))
             elif anchor.returns is Return.FINAL and changed:
                 end.append(HostStore(anchor.tensor, anchor.tensor))
             else:
                 period = 0 if anchor.returns is Return.FINAL else anchor.period
-                place += self.store(anchor.tensor, period, Overlap.NONE if place is late else anchor.overlap)
+                leaves += self.store(anchor.tensor, period, Overlap.NONE if leaves is late else anchor.overlap)
         return early, late, end
 
     def store(self, id: str, period: int, overlap: Overlap) -> list[Leaf]:

@@ -54,7 +54,7 @@ class _Part:
 
     name: str
     number: int
-    place: int
+    index: int
     parameters: int = 0
     statistics: int = 0
     operations: dict[str, float] = field(default_factory=dict)
@@ -104,10 +104,10 @@ def op_blocks(graph: Graph) -> dict[str, str]:
     walk = _Walk.through(graph, 1)
     names = {number: part.name for number, part in walk.parts.items()}
     blocks = {}
-    for place, op in enumerate(graph.ops):
+    for index, op in enumerate(graph.ops):
         outputs = [id for id in op.outputs if id and id not in walk.fixed]
         if outputs:
-            blocks[outputs[0]] = names[walk.cuts.block(place)]
+            blocks[outputs[0]] = names[walk.cuts.block(index)]
     return blocks
 
 
@@ -118,7 +118,7 @@ class _Walk:
         self.graph, self.batch = graph, batch
         self.cuts = GraphCuts(graph, homes)
         self.fixed, self.weights = self.cuts.fixed, self.cuts.weights
-        self.heads = {self.cuts.block(place) for place in self.cuts.tied}
+        self.heads = {self.cuts.block(index) for index in self.cuts.tied}
         self.parts: dict[int, _Part] = {}
         self.counted: set[str] = set()
         self.views: dict[str, str] = {}
@@ -128,13 +128,13 @@ class _Walk:
     def through(cls, graph: Graph, batch: int, homes: tuple[int, ...] = ()) -> _Walk:
         """Return the walk after all ops."""
         walk = cls(graph, batch, homes)
-        for place in walk.cuts.computed:
-            walk.visit(place)
+        for index in walk.cuts.computed:
+            walk.visit(index)
         return walk
 
-    def visit(self, place: int) -> None:
-        """Count the op at ``place`` in its block."""
-        op, block = self.graph.ops[place], self.cuts.block(place)
+    def visit(self, index: int) -> None:
+        """Count the op at ``index`` in its block."""
+        op, block = self.graph.ops[index], self.cuts.block(index)
         inputs = [id for id in op.inputs if id]
         view_of = TABLE[op].view_of
         if view_of is not None:
@@ -142,7 +142,7 @@ class _Walk:
             return
         read = [id for id in inputs if id in self.weights]
         is_product = op.type in CONVOLUTIONS | PRODUCTS and bool(read)
-        part = self.parts.setdefault(block, _Part(op.outputs[0], block, place))
+        part = self.parts.setdefault(block, _Part(op.outputs[0], block, index))
         self._note_tables(part, op, read, is_product=is_product)
         self._count_operations(part, op, bool(read))
         self._count_parameters(part, op, read)
@@ -155,7 +155,7 @@ class _Walk:
             block = self._block(part)
             own = block.kind is not BlockKind.LAYER
             layer = "" if own else layer or part.name
-            home = self.cuts.homes[part.place] if self.cuts.homes else None
+            home = self.cuts.homes[part.index] if self.cuts.homes else None
             blocks.append(replace(block, layer=layer, home=home))
             layer = "" if self._ends_layer(part) else layer
         return tuple(blocks)
