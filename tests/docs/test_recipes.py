@@ -50,6 +50,20 @@ def trained(schedule):
     return digest(session)
 
 assert trained("spaced") == trained("")
+
+builder = popart.Builder()
+x = builder.addInputTensor(popart.TensorInfo("FLOAT", [3]))
+w = builder.addInitializedInputTensor(np.float32([1, 2, 3]), "w")
+loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([x, w])], popart.ReductionType.Sum)
+sign = popart.SoftSign({"defaultLearningRate": (0.5, False), "defaultEps": (1, True)})
+session = popart.TrainingSession(builder.getModelProto(), popart.DataFlow(1, [loss]), loss, sign, device)
+session.prepareDevice()
+session.weightsFromHost()
+session.run(popart.PyStepIO({x: np.float32([1, -3, 0])}, session.initAnchorArrays()))
+session.weightsToHost()
+weights = {w: np.zeros(3, np.float32)}
+session.readWeights(popart.PyWeightsIO(weights))
+np.testing.assert_array_equal(weights[w], np.float32([1 - 0.25, 2 + 0.375, 3]))
 """
 METHOD = """
 import runpy, sys
