@@ -159,7 +159,7 @@ def in_tables() -> dict[str, set[str]]:
 
 
 def test_every_attribute_of_aigraphcore_has_a_check() -> None:
-    """The message lists attributes without one; ``test_onnx_inventory.py`` does the same for ONNX's ops."""
+    """The message lists attributes without one; ``onnx/test_onnx_inventory.py`` does the same for ONNX's ops."""
     known, lacking = in_tables(), []
     texts = [(ROOT / "tests" / "ipu_emu" / file).read_text() for file in FILES]
     for name, (type, versions) in AI_GRAPHCORE.items():

@@ -68,15 +68,15 @@ def defaults(name: str) -> dict[str, Any]:
 
     kinds = {"bool": "b", "int": "i", "float": "f"}
     entries = [entry for entry in op_def_registry.get(name).attr if entry.HasField("default_value")]
-    found = {}
+    values = {}
     for entry in entries:
         if entry.type in kinds:
-            found[entry.name] = getattr(entry.default_value, kinds[entry.type])
+            values[entry.name] = getattr(entry.default_value, kinds[entry.type])
         elif entry.type == "string":
-            found[entry.name] = entry.default_value.s.decode()
+            values[entry.name] = entry.default_value.s.decode()
         elif entry.type != "type":
-            found[entry.name] = list(entry.default_value.list.i)
-    return found
+            values[entry.name] = list(entry.default_value.list.i)
+    return values
 
 
 def rows() -> set[Row]:
