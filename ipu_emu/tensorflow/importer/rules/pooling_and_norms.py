@@ -89,6 +89,7 @@ def _batch_norm(node: SourceNode) -> list[Any]:
     x = _image(node, 0)
     scale, offset, old_mean, old_variance = (node.value(index) for index in range(1, 5))
     epsilon = float(node.attr("epsilon"))
+    factor = float(node.attr("exponential_avg_factor")) if _has_factor(node) else 1.0
     if not node.attr("is_training"):
         y = x.op("BatchNormInfer", *_typed(x, scale, offset, old_mean, old_variance), epsilon=epsilon)
         return [_made(node, y), old_mean, old_variance, old_mean, old_variance, old_mean]
@@ -100,7 +101,6 @@ def _batch_norm(node: SourceNode) -> list[Any]:
         y, mean, variance, inverse = x.ops(4, "BatchNormTrain", scale, offset, epsilon=epsilon)
     samples = group * count // max(channels, 1)
     unbiased = variance * (samples / max(samples - 1, 1))
-    factor = float(node.attr("exponential_avg_factor")) if _has_factor(node) else 1.0
     if factor == 1.0:
         return [_made(node, y), mean, unbiased, mean, inverse, mean]
     running = [old * (1.0 - factor) + new * factor for old, new in ((old_mean, mean), (old_variance, unbiased))]
@@ -128,11 +128,12 @@ def _shared(node: SourceNode, x: Value, scale: Value, offset: Value, epsilon: fl
 
 
 def _batch_norm_grad(node: SourceNode) -> list[Any]:
-    """(g, x, scale, mean, inverse deviation or variance) -> dx, dscale, doffset"""
+    """(g, x, scale, mean, inverse deviation or variance) -> dx, dscale, doffset; the deviation has the epsilon."""
     g, x = _image(node, 0), _image(node, 1)
     scale, mean, spread = (node.value(index) for index in (2, 3, 4))
+    epsilon = float(node.attr("epsilon"))
     if not node.attr("is_training"):
-        inverse = (spread + float(node.attr("epsilon"))).op("Sqrt").op("Reciprocal")
+        inverse = (spread + epsilon).op("Sqrt").op("Reciprocal")
         parts = _fixed_grad(g, x, scale, mean, inverse)
     elif node.writer.norm_group > 1:
         parts = _shared_grad(node, g, x, scale, mean, spread)
