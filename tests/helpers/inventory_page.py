@@ -7,7 +7,7 @@ from tests.helpers.mpi_jobs import ROOT
 PAGE = ROOT / "docs" / "reference" / "inventory.md"
 
 
-def assert_counts(subject: str, honoured: int, refused: int, said: int) -> None:
-    """Compare the counts of an inventory with its line of the page."""
-    line = f"| {subject} | {honoured:,} | {refused:,} | {said:,} |"
+def assert_counts(subject: str, *counts: int) -> None:
+    """Compare the counts of an inventory, in the order of the columns, with its line of the page."""
+    line = f"| {subject} | {' | '.join(f'{count:,}' for count in counts)} |"
     assert line in PAGE.read_text(), f"{PAGE} lacks the line {line}"
