@@ -6,7 +6,7 @@ A pass is a function of the folders of the compiler, with the fields of the froz
 the field that its result becomes. It gets a copy of the graph, which it may change, so that no state ever changes and
 each pass can be run, printed and tested by itself:
 
-    state = run_passes(start(graph, options), stop_after="gradients")
+    state = run_passes(CompileState(graph, options), stop_after="gradients")
     print(state)
 
 ``ipu-emu compile MODEL --stop-after gradients`` prints the same.
@@ -60,7 +60,7 @@ from ipu_emu.program.storage_order import batch_innermost
 from popdist_py import trace
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["PASSES", "STEP_GRAPH", "CompileState", "Pass", "compile", "pass_named", "passes", "run_passes", "start"]
+__all__ = ["PASSES", "STEP_GRAPH", "CompileState", "Pass", "compile", "pass_named", "passes", "run_passes"]
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,6 @@ class Pass:
         return state if result is None else replace(state, **{self.writes: result})
 
 
-def start(graph: Graph, options: CompileOptions) -> CompileState:
-    """Return the state before the first pass."""
-    return CompileState(graph, options, options.anchors)
-
-
 def passes(options: CompileOptions) -> list[Pass]:
     """Return the passes that run with ``options``."""
     return [one for one in PASSES if one.applies(options)]
@@ -128,12 +123,13 @@ def run_passes(state: CompileState, *, stop_after: str | None = None) -> Compile
 
 def compile(graph: Graph, options: CompileOptions) -> Executable:
     """Compile a model; raise EmulatorError if it cannot be compiled."""
-    return run_passes(start(graph, options)).executable
+    return run_passes(CompileState(graph, options)).executable
 
 
 def _forward_only(state: CompileState) -> CompileState:
     anchors = forward_anchors(state.graph, state.anchors)
-    return replace(state, graph=forward_graph(state.graph, anchors), anchors=anchors, gradients=())
+    options = replace(state.options, anchors=anchors)
+    return replace(state, graph=forward_graph(state.graph, anchors), options=options, gradients=())
 
 
 def _fuse(graph: Graph, wanted: Sequence[str]) -> None:

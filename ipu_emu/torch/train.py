@@ -94,8 +94,8 @@ def train(
     bar = ProgressBar(epochs, total, shown=progress and job.instance == 0)
     counted = CountedLoss.of(loss, data, spread.accumulation * spread.replicas)
     objective = Objective(module, counted or loss)
+    state = OptimiserState(optimiser, objective)
     with _frozen(module, optimiser), _executor(objective, optimiser, options, job, spread, seed) as executor:
-        state = OptimiserState(optimiser, objective)
         run = _Training(executor, batches, spread, job, bar, optimiser, scheduler, counted, state, objective.means)
         if _is_offline(options):
             run.compile()

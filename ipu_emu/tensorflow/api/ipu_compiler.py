@@ -48,21 +48,9 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         )
     if type(result).__name__ in ("EstimatorSpec", "IPUEstimatorSpec"):
         raise ValueError("The computation returned an EstimatorSpec; return its tensors and ops")
-    tensors, operations = _split(trace, result)
+    tensors, operations = trace.returned(result)
     program = Program(trace, tensors, operations)
     return _host_graph(program, trace, tensors)
-
-
-def _split(trace: FunctionTrace, result: Any) -> tuple[list[Any], list[Any]]:
-    """The tensors and the ops that the function returned."""
-    tensors, operations = [], []
-    for item in [] if result is None else nest.flatten(result):
-        if isinstance(item, ops.Operation):
-            operations.append(item)
-        elif item is not None:
-            with trace.graph.as_default():
-                tensors.append(ops.convert_to_tensor(item))
-    return tensors, operations
 
 
 def _host_graph(program: Program, trace: FunctionTrace, tensors: Sequence[Any]) -> Any:
