@@ -29,17 +29,7 @@ from ipu_emu.tensorflow.run.pipeline_arguments import (
 from ipu_emu.tensorflow.run.pipeline_call import PipelineCall
 
 __all__ = [
-    "InfeedQueue",
-    "OutfeedMode",
-    "OutfeedQueue",
-    "PipelineCall",
-    "PipelineSchedule",
-    "PipelineStageOptions",
-    "RecomputationMode",
-    "ReductionMethod",
-    "StageFunction",
-    "check_program",
-    "check_shards",
-    "dataset_benchmark",
+    "InfeedQueue", "OutfeedMode", "OutfeedQueue", "PipelineCall", "PipelineSchedule", "PipelineStageOptions",
+    "RecomputationMode", "ReductionMethod", "StageFunction", "check_program", "check_shards", "dataset_benchmark",
     "infeed_benchmark",
-]
+]  # fmt: skip

@@ -429,3 +429,19 @@ class Session:
             self.deviceInfo.detach()
         if self._streaming is not None:
             self._streaming.clear()
+
+
+class InferenceSession(Session):
+    """Runs the forward part of a model."""
+
+    def __init__(
+        self,
+        fnModel: Source,
+        dataFlow: DataFlow,
+        deviceInfo: DeviceInfo,
+        inputShapeInfo: InputShapeInfo | None = None,
+        patterns: Patterns | None = None,
+        userOptions: SessionOptions | None = None,
+        name: str = "inference",
+    ) -> None:
+        super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name, patterns=patterns)

@@ -20,7 +20,6 @@ from ipu_emu.poptorch.blocks import BlockLog
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 from ipu_emu.poptorch.tracing.host_arithmetic import host_result
-from ipu_emu.poptorch.tracing.skipped_products import PRODUCTS, zeros_of_product
 from ipu_emu.poptorch.tracing.storages import Storages
 
 #: In-place random ops; they have separate rules because they ignore the old values.
@@ -298,3 +297,36 @@ class _KnownValues:
         role = self._graph.tensors[id_].role
         is_parameter = role is Role.WEIGHT and id_ not in self.buffers
         return role is not Role.INPUT and not is_parameter and id_ not in self._unknown
+
+
+#: The ATen ops that take most of the time of a forward pass, with the position of the first factor; the second
+#: one follows it.
+PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "convolution": 0}
+
+
+def zeros_of_product(name: str, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+    """Return zeros with the shape and type of the result of one of ``PRODUCTS``; raise the same errors as PyTorch."""
+    first, second = args[PRODUCTS[name] : PRODUCTS[name] + 2]
+    if name == "convolution":
+        made = func(*map(_abstract, args), **kwargs)
+        return torch.zeros(made.shape, dtype=made.dtype)
+    shape = (*first.shape[:-1], second.shape[-1])
+    if not _match(first, second) or not all(_spreads(one, shape) for one in args[: PRODUCTS[name]]):
+        return func(*args, **kwargs)
+    return torch.zeros(shape, dtype=first.dtype)
+
+
+def _abstract(one: Any) -> Any:
+    if not isinstance(one, torch.Tensor):
+        return one
+    return torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device="meta")
+
+
+def _match(first: torch.Tensor, second: torch.Tensor) -> bool:
+    same = first.dtype == second.dtype and first.dim() == second.dim() and first.shape[:-2] == second.shape[:-2]
+    return bool(same and first.shape[-1] == second.shape[-2])
+
+
+def _spreads(added: torch.Tensor, shape: tuple[int, ...]) -> bool:
+    sizes = zip(reversed(added.shape), reversed(shape), strict=False)
+    return added.dim() <= len(shape) and all(size in (1, whole) for size, whole in sizes)

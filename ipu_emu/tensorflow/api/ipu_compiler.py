@@ -15,9 +15,9 @@ from tensorflow.python.util import nest
 
 from ipu_emu.tensorflow.run.host_calls import host_call
 from ipu_emu.tensorflow.run.program import Program
-from ipu_emu.tensorflow.run.seeds import seed
 from ipu_emu.tensorflow.run.session_runs import SessionRuns
 from ipu_emu.tensorflow.trace.devices import current_device
+from ipu_emu.tensorflow.trace.frontend_state import seed
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, held_by, is_resource
 
 __all__ = ["compile"]

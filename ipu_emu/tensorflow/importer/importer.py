@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.compiler.gradients.gradient import Gradient
-from ipu_emu.compiler.rewriting.constant_evaluation import constants_of
+from ipu_emu.compiler.rewriting.expansion import constants_of
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import BOOL, INT64, dtype_of

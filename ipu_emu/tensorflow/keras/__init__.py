@@ -10,11 +10,7 @@ from ipu_emu.tensorflow.keras.pipeline_models import PipelineModel, PipelineSequ
 from ipu_emu.tensorflow.keras.pipeline_stages import PipelineStage
 
 __all__ = [
-    "FunctionalLayerPipelineStageAssignment",
-    "ModelLayerPipelineStageAssignment",
-    "PipelineModel",
-    "PipelineSequential",
-    "PipelineStage",
-    "ReplicatedMetricReductionMethod",
+    "FunctionalLayerPipelineStageAssignment", "ModelLayerPipelineStageAssignment", "PipelineModel",
+    "PipelineSequential", "PipelineStage", "ReplicatedMetricReductionMethod",
     "SequentialLayerPipelineStageAssignment",
-]
+]  # fmt: skip
