@@ -12,16 +12,9 @@ Python runs it without site (-S), so it sets the path of the packages itself.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import sys
-import time
-
-from poprun_py.errors import ChannelError
-from poprun_py.wire import messages
-from poprun_py.wire.channel import Channel, connect
-from poprun_py.wire.variables import ADDRESS_VARIABLE, KEY_VARIABLE, RANK_VARIABLE
 
 #: The same as in wire/variables.py, which cannot be imported before its value is known.
 PATH_VARIABLE = "POPRUN_PY_PATH"
@@ -56,7 +49,7 @@ def main() -> int:
 
 def _fail(reason: str) -> None:
     """Say why no process can be started, to the launcher or else on stderr, and end so that the MPI ends the job."""
-    from poprun_py.host.supervisor_main import report_failed_start
+    from poprun_py.host.failed_start import report_failed_start
 
     if not report_failed_start(reason):
         os.write(2, f"poprun-py: no process can be started: {reason}\n".encode())
@@ -84,41 +77,3 @@ def _hold(supervisor: int, manager: int, canary: socket.socket) -> int:
 
 if __name__ == "__main__":
     os._exit(main())
-
-
-#: Seconds within which the launcher must answer.
-_TIMEOUT = 5.0
-
-
-def report_failed_start(reason: str) -> bool:
-    """Tell the launcher why this instance does not start, and wait until it lets this process go.
-
-    Return whether the launcher has received it.
-    """
-    try:
-        rank = int(os.environ[os.environ[RANK_VARIABLE]])
-        address, key = os.environ[ADDRESS_VARIABLE], bytes.fromhex(os.environ[KEY_VARIABLE])
-        channel = connect(address, key, timeout=_TIMEOUT)
-    except (KeyError, ValueError, ChannelError):
-        return False
-    try:
-        channel.send(messages.Hello(rank, os.uname().nodename, os.getpid()))
-        _wait_for((messages.Start, messages.Stop), channel)
-        channel.send(messages.NotStarted(reason))
-        channel.send(messages.Gone())
-        _wait_for((messages.Leave,), channel)
-    except ChannelError:  # the launcher is gone, or has no place for this instance
-        return False
-    finally:
-        channel.close()
-    return True
-
-
-def _wait_for(kinds: tuple[type[messages.Message], ...], channel: Channel) -> None:
-    """Wait for a message of one of ``kinds``; raise ChannelError if none comes."""
-    end = time.monotonic() + _TIMEOUT
-    while not any(isinstance(message, kinds) for message in channel.receive()):
-        if (left := end - time.monotonic()) <= 0:
-            raise ChannelError("the launcher does not answer")
-        select.select([channel], [channel] if channel.wants_to_send else [], [], left)
-        channel.push()
