@@ -31,6 +31,8 @@ from popdist_py import trace
 from popdist_py.trace import Category, Recorder
 
 Tensors = Sequence[torch.Tensor]
+#: Names of collectives in PyTorch's profiler, and in traces.
+_NAMES = {"_all_gather_base": "all_gather", "_reduce_scatter_base": "reduce_scatter"}
 
 
 class Calls(ProcessGroup):
@@ -177,10 +179,6 @@ def _spanned(name: str, collective: Callable[[], None], inputs: Tensors) -> Call
             collective()
 
     return run
-
-
-#: Names of collectives in PyTorch's profiler, and in traces.
-_NAMES = {"_all_gather_base": "all_gather", "_reduce_scatter_base": "reduce_scatter"}
 
 
 def traced_calls(group: HostGroup | SeveralHosts) -> TracedCalls | None:

@@ -34,12 +34,11 @@ from ipu_emu.compiler.placement.assign_ipus import assign_ipus
 from ipu_emu.compiler.placement.ipu_copies import insert_ipu_copies
 from ipu_emu.compiler.placement.placement_rules import check_placement
 from ipu_emu.compiler.placement.tensor_places import place_updates
-from ipu_emu.compiler.rewriting.anchors import check_anchors, restore_anchored
+from ipu_emu.compiler.rewriting.anchors import check_anchors, restore_anchored, unfolded
 from ipu_emu.compiler.rewriting.expansion import expanded, with_dropout, with_strided_groups
 from ipu_emu.compiler.rewriting.pruning import forward_anchors, forward_graph, prune
 from ipu_emu.compiler.rewriting.recognised_ops import fuse_softmax_nll, with_gelu, with_transposed_products
 from ipu_emu.compiler.rewriting.stochastic_rounding import round_stochastically
-from ipu_emu.compiler.rewriting.unfolding import unfolded
 from ipu_emu.compiler.training_passes import (
     append_gradients,
     append_updates,

@@ -56,6 +56,8 @@ _LEAVE_TIMEOUT = 30.0
 
 #: Seconds that processes which outlive the program (a resource tracker, say) have to end by themselves.
 _LINGER = 0.3
+#: Variables that name the network interface to use: of UCX and libfabric (MPICH), and of gloo (PyTorch).
+NETWORK_VARIABLES = ("UCX_NET_DEVICES", "FI_TCP_IFACE", "GLOO_SOCKET_IFNAME")
 
 
 def supervise(*, holder: int, manager: int, canary: Canary) -> int:
@@ -365,10 +367,6 @@ class Supervisor:
             self._send(messages.Gone())
         elif not self._launcher_lives:
             self._done = True
-
-
-#: Variables that name the network interface to use: of UCX and libfabric (MPICH), and of gloo (PyTorch).
-NETWORK_VARIABLES = ("UCX_NET_DEVICES", "FI_TCP_IFACE", "GLOO_SOCKET_IFNAME")
 
 
 class InstanceSetup(NamedTuple):

@@ -48,6 +48,14 @@ _UCX_SHARED_MEMORY = re.compile(r"\^|\b(all|sm|shm|mm|posix|sysv|xpmem|cma|knem)
 
 #: Libraries that would otherwise start a thread per core in every instance.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+#: Options that PopRun has and that have no effect: the field, its option, and why.
+_WITHOUT_EFFECT = (
+    ("synchronise_python_venv", "every host needs the virtual environment at the same path"),
+    ("synchronise_poplar_sdk", "there is no SDK to copy"),
+    ("distribute_ssh_key", "distribute the keys yourself"),
+)
+#: Placements that bind instances to NUMA nodes.
+_BY_NODE = ("spreadnuma", "roundrobin")
 
 
 @dataclass(frozen=True)
@@ -224,17 +232,6 @@ def execution_environment(options: LaunchOptions, *, cwd: str) -> dict[str, str]
     if options.verbosity:
         environment[VERBOSITY] = str(options.verbosity)
     return environment
-
-
-#: Options that PopRun has and that have no effect: the field, its option, and why.
-_WITHOUT_EFFECT = (
-    ("synchronise_python_venv", "every host needs the virtual environment at the same path"),
-    ("synchronise_poplar_sdk", "there is no SDK to copy"),
-    ("distribute_ssh_key", "distribute the keys yourself"),
-)
-
-#: Placements that bind instances to NUMA nodes.
-_BY_NODE = ("spreadnuma", "roundrobin")
 
 
 def notes(

@@ -42,6 +42,9 @@ _CAST_TO_FIRST = frozenset(
 )
 _PACKAGE = str(Path(__file__).parents[1])
 _FACTORIES = frozenset(["empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"])
+#: The ATen ops that take most of the time of a forward pass, with the position of the first factor; the second
+#: one follows it.
+PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "convolution": 0}
 
 
 class OpRecorder(TorchDispatchMode):
@@ -297,11 +300,6 @@ class _KnownValues:
         role = self._graph.tensors[id_].role
         is_parameter = role is Role.WEIGHT and id_ not in self.buffers
         return role is not Role.INPUT and not is_parameter and id_ not in self._unknown
-
-
-#: The ATen ops that take most of the time of a forward pass, with the position of the first factor; the second
-#: one follows it.
-PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "convolution": 0}
 
 
 def zeros_of_product(name: str, func: Any, args: Any, kwargs: Any) -> torch.Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ipu_emu.hardware import GC200, GENERATIONS, SYSTEM_VARIABLE, SelectionOrder, System
 from ipu_emu.session.options.compile_options import cache_folder
-from ipu_emu.session.options.without_effect import say_without_effect
+from ipu_emu.session.options.settings import say_without_effect
 from ipu_emu.tensorflow.run import configured_system
 from ipu_emu.tensorflow.run.configured_system import ConfiguredSystem
 from ipu_emu.tensorflow.run.environment import flags

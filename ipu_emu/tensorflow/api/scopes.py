@@ -9,7 +9,7 @@ from typing import Any
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import variable_scope
 
-from ipu_emu.session.options.without_effect import say_without_effect
+from ipu_emu.session.options.settings import say_without_effect
 from ipu_emu.tensorflow.trace.devices import device_number, on_ipu
 from ipu_emu.tensorflow.trace.function_trace import current_trace
 

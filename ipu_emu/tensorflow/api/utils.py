@@ -8,7 +8,7 @@ from typing import Any
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_ops
 
-from ipu_emu.session.options.without_effect import say_without_effect
+from ipu_emu.session.options.settings import say_without_effect
 from ipu_emu.tensorflow.api.config import (
     DeviceConnectionType,
     ExecutionProfileType,

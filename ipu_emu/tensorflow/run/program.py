@@ -37,11 +37,11 @@ from ipu_emu.tensorflow.run.compiling import (
     runs_of,
 )
 from ipu_emu.tensorflow.run.configured_system import DeviceShare, has_remote_memory, is_attached, share_of
-from ipu_emu.tensorflow.run.device_variables import id_of, read_variable, write_variable
 from ipu_emu.tensorflow.run.environment import flags, warn_of_flags
 from ipu_emu.tensorflow.run.feeding import RunData, StopRequested
 from ipu_emu.tensorflow.run.measured_runs import MeasuredRuns, is_synthetic
 from ipu_emu.tensorflow.run.section_work import divided_work
+from ipu_emu.tensorflow.run.variables import id_of, read_variable, write_variable
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
 from popdist_py.files.atomic_write import replace_file
 from popdist_py.trace import Category, span
