@@ -27,19 +27,10 @@ _IN_PLACE = {"normal": "normal_in"}
 #: Ops that return a value to the host.
 _TO_HOST = {"_local_scalar_dense": "item", "is_nonzero": "is_nonzero", "equal": "equal"}
 #: Ops whose later operands are cast to the type of the first.
-_CAST_TO_FIRST = frozenset(
-    [
-        "convolution",
-        "addmm",
-        "mm",
-        "bmm",
-        "baddbmm",
-        "native_layer_norm",
-        "native_batch_norm",
-        "native_group_norm",
-        "linear",
-    ]
-)
+_CAST_TO_FIRST = frozenset({
+    "convolution", "addmm", "mm", "bmm", "baddbmm", "native_layer_norm", "native_batch_norm", "native_group_norm",
+    "linear",
+})  # fmt: skip
 _PACKAGE = str(Path(__file__).parents[1])
 _FACTORIES = frozenset(["empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"])
 #: The ATen ops that take most of the time of a forward pass, with the position of the first factor; the second

@@ -23,22 +23,10 @@ from ipu_emu.tensorflow.importer.rules import (
 
 RULES: dict[str, Rule] = {
     type: rule
-    for module in (
-        arithmetic,
-        control,
-        indexing,
-        losses,
-        matrices,
-        padding,
-        pooling_and_norms,
-        products,
-        random,
-        reductions,
-        resizing,
-        shapes,
-        slicing,
-        updates,
-        volumes,
+    for family in (
+        (arithmetic, control, indexing, losses, matrices, padding, pooling_and_norms, products),
+        (random, reductions, resizing, shapes, slicing, updates, volumes),
     )
+    for module in family
     for type, rule in module.RULES.items()
 }
