@@ -119,13 +119,13 @@ def compile_program(
     if loaded is not None:
         executable = loaded
     else:
-        fresh = lower(step) if cache is None else compiled_once(cache, step.graph, key, lambda: lower(step))
-        executable = replace(fresh, sync=step.options.sync)
-    beside = lower(step.forward_only) if forward else None
+        compiled = lower(step) if cache is None else compiled_once(cache, step.graph, key, lambda: lower(step))
+        executable = replace(compiled, sync=step.options.sync)
+    forward_program = lower(step.forward_only) if forward else None
     check_memory(
         executable,
         target.device,
-        beside=beside,
+        forward=forward_program,
         remedies=lambda now: advice.remedies(step, target.device, now, forward=forward),
     )
     return CompiledProgram(step, executable, target, None if cache is None else cached_file(cache, key))

@@ -68,8 +68,8 @@ class MemoryAdvice:
     def _need(self, device: Device, forward: bool, request: MemoryRequest) -> MemoryNeed:
         """Compile a variant, and return the memory that it needs."""
         state = self.variant(request)
-        beside = run_passes(state.forward_only).executable if forward else None
-        need = memory_need(run_passes(state).executable, device, beside)
+        forward_program = run_passes(state.forward_only).executable if forward else None
+        need = memory_need(run_passes(state).executable, device, forward_program)
         if need is None:
             raise EmulatorError("only devices with a memory limit look for remedies")
         return need

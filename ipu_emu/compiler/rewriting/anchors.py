@@ -59,14 +59,14 @@ def restore_anchored(graph: Graph, anchored: Iterable[str]) -> None:
 def _show_stash(graph: Graph, id: str, readers: Sequence[Op], last: int) -> None:
     """Append a copy of the stash of ``id``, in the forward stage that puts ``id`` into it."""
     index, op = next((index, op) for index, op in enumerate(graph.ops) if id in op.outputs or id in op.inputs)
-    made = int(id in op.outputs)
+    offset = int(id in op.outputs)
     tensor, stash, count = graph.tensor(id), f"{STASHED}{id}/places", f"{STASHED}{id}/count"
     depth = 2 * last - min(reader.place.stage for reader in readers) - op.place.stage + 1
     for state in (Tensor(stash, tensor.dtype, (depth, *tensor.shape)), Tensor(count, FLOAT, ())):
         graph.add(Tensor(state.id, state.dtype, state.shape, Role.STATE), np.zeros(state.shape, state.dtype.numpy))
     outputs = (f"Updated{stash}", f"Updated{count}", STASHED + id)
     OpWriter(graph, StepPhase.FORWARD, op.place).append("PutIntoStash", (id, stash, count), outputs)
-    graph.ops.insert(index + made, graph.ops.pop())
+    graph.ops.insert(index + offset, graph.ops.pop())
 
 
 def unfolded(model: Graph, anchored: Collection[str]) -> Graph:
@@ -77,8 +77,8 @@ def unfolded(model: Graph, anchored: Collection[str]) -> Graph:
 
         c, exp(c), loss = sum(x * exp(c)); anchored: exp(c) and Gradient___c   ->   exp(c) is an op of the step
     """
-    asked = {id.removeprefix(GRADIENT) for id in anchored if id.startswith(GRADIENT)}
-    if not any(id in model.tensors and model.tensor(id).role is Role.CONSTANT for id in asked):
+    differentiated = {id.removeprefix(GRADIENT) for id in anchored if id.startswith(GRADIENT)}
+    if not any(id in model.tensors and model.tensor(id).role is Role.CONSTANT for id in differentiated):
         return model
     graph = model.copy()
     needed = {

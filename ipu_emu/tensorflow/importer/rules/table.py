@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipu_emu.tensorflow.importer.node import Rule
 from ipu_emu.tensorflow.importer.rules import (
     arithmetic,
+    branches,
     control,
     indexing,
     losses,
@@ -24,7 +25,7 @@ from ipu_emu.tensorflow.importer.rules import (
 RULES: dict[str, Rule] = {
     type: rule
     for family in (
-        (arithmetic, control, indexing, losses, matrices, padding, pooling_and_norms, products),
+        (arithmetic, branches, control, indexing, losses, matrices, padding, pooling_and_norms, products),
         (random, reductions, resizing, shapes, slicing, updates, volumes),
     )
     for module in family
