@@ -59,7 +59,7 @@ from ipu_emu.program.storage_order import batch_innermost
 from popdist_py import trace
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["PASSES", "STEP_GRAPH", "CompileState", "Pass", "compile", "pass_named", "passes", "run_passes"]
+__all__ = ["PASSES", "STEP_GRAPH", "CompileState", "Pass", "compile", "lowered", "pass_named", "passes", "run_passes"]
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,14 @@ def run_passes(state: CompileState, *, stop_after: str | None = None) -> Compile
     return state
 
 
+def lowered(state: CompileState) -> Executable:
+    """Run all remaining passes, and return the executable."""
+    return run_passes(state).executable
+
+
 def compile(graph: Graph, options: CompileOptions) -> Executable:
     """Compile a model; raise EmulatorError if it cannot be compiled."""
-    return run_passes(CompileState(graph, options)).executable
+    return lowered(CompileState(graph, options))
 
 
 def _forward_only(state: CompileState) -> CompileState:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
 from ipu_emu.compiler.options import CompileOptions
-from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes
+from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, lowered, run_passes
 from ipu_emu.graph import Graph
 from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, SelectionOrder, System
 from ipu_emu.hardware.host_processor import check_host_processor
@@ -86,11 +86,6 @@ def step_graph(graph: Graph, options: CompileOptions) -> CompileState:
     return run_passes(CompileState(graph, options), stop_after=STEP_GRAPH)
 
 
-def lower(step: CompileState) -> Executable:
-    """Compile the complete graph of a step."""
-    return run_passes(step).executable
-
-
 def key_of(step: CompileState) -> str:
     """Return the key of the executable in the cache.
 
@@ -119,9 +114,9 @@ def compile_program(
     if loaded is not None:
         executable = loaded
     else:
-        compiled = lower(step) if cache is None else compiled_once(cache, step.graph, key, lambda: lower(step))
+        compiled = lowered(step) if cache is None else compiled_once(cache, step.graph, key, lambda: lowered(step))
         executable = replace(compiled, sync=step.options.sync)
-    forward_program = lower(step.forward_only) if forward else None
+    forward_program = lowered(step.forward_only) if forward else None
     check_memory(
         executable,
         target.device,

@@ -11,7 +11,7 @@ from ipu_emu.compiler.delayed_reports import DelayedReports
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.memory.tensor_locations import LocationRule
 from ipu_emu.compiler.options import CompileOptions
-from ipu_emu.compiler.pipeline import CompileState, run_passes
+from ipu_emu.compiler.pipeline import CompileState, lowered
 from ipu_emu.compiler.placement.placement_options import PlacementMode, PlacementOptions
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Role
@@ -68,8 +68,8 @@ class MemoryAdvice:
     def _need(self, device: Device, forward: bool, request: MemoryRequest) -> MemoryNeed:
         """Compile a variant, and return the memory that it needs."""
         state = self.variant(request)
-        forward_program = run_passes(state.forward_only).executable if forward else None
-        need = memory_need(run_passes(state).executable, device, forward_program)
+        forward_program = lowered(state.forward_only) if forward else None
+        need = memory_need(lowered(state), device, forward_program)
         if need is None:
             raise EmulatorError("only devices with a memory limit look for remedies")
         return need

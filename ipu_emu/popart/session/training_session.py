@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.compiler.options import TrainingOptions
+from ipu_emu.compiler.pipeline import lowered
 from ipu_emu.engine import Engine
 from ipu_emu.errors import EmulatorError, PoplarRuntimeError
 from ipu_emu.graph import Role
@@ -19,7 +20,6 @@ from ipu_emu.popart.optimisers.optimizer import Optimizer, check_replacement, ch
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import InputShapeInfo
 from ipu_emu.popart.session.session import Session
-from ipu_emu.session.compiled_program import lower
 from ipu_emu.session.loaded_program import update_scalars
 from ipu_emu.session.options.compile_options import loss_scaler
 from ipu_emu.session.options.patterns import Patterns
@@ -69,7 +69,7 @@ class TrainingSession(Session):
             yield forward
 
     def _load_forward(self) -> Engine:
-        return self._on_device.engine_of(lower(self._compilation.final_step.forward_only))
+        return self._on_device.engine_of(lowered(self._compilation.final_step.forward_only))
 
     def close(self) -> None:
         """Disconnect from the collectives and release the device. An extension of PopART."""
