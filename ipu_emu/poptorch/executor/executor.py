@@ -140,8 +140,8 @@ class PoplarExecutor(Inspection):
         self._compile(args, kwargs)
         if self._options.connection_type is ConnectionType.Always:
             self._attach()
-        elif self._program is not None:
-            self._program.write_profile()
+        else:
+            self._compiled_program().write_profile()
 
     @paused_collection()
     def _compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
