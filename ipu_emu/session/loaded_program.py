@@ -40,6 +40,7 @@ class LoadedProgram:
         name: str,
         weights: HostWeights | None = None,
         *,
+        replicas: Replicas | None = None,
         folder: str | None = None,
         watch: bool = False,
     ) -> None:
@@ -49,7 +50,7 @@ class LoadedProgram:
         self.engine: Engine | None = None
         #: The file of the executable, if that was saved or loaded.
         self.file: Path | None = None
-        self._replicas = Replicas(local=target.local, offset=target.offset, total=target.total)
+        self._replicas = replicas or Replicas(local=target.local, offset=target.offset, total=target.total)
         self._folder, self._watch = folder, watch
         self._record: ProgramRecord | None = None
         self._random = (0, 0)

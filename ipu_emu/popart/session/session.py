@@ -16,7 +16,7 @@ import popdist_py
 from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, to_bytes, with_variables
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.rewriting.reserved_prefixes import STASHED
-from ipu_emu.engine import Engine
+from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import ArgumentTypeError, EmulatorError, SessionError
 from ipu_emu.graph import Role
 from ipu_emu.hardware import StreamingMemory
@@ -126,6 +126,7 @@ class Session:
             compiled,
             self.name,
             self._weights,
+            replicas=self._replicas(),
             folder=self._folder,
             watch=bool(self._options.enableFloatingPointChecks),
         )
@@ -182,6 +183,10 @@ class Session:
         if self._weights_loaded:
             self._weights.load(engine)
         self._weights_loaded = self._weights_loaded or not self._training
+
+    def _replicas(self) -> Replicas:
+        target = self._compilation.target
+        return Replicas(local=target.local, offset=target.offset, total=target.total)
 
     @property
     def _compiled(self) -> LoadedProgram:
