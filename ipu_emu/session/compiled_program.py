@@ -8,12 +8,14 @@ from functools import cached_property
 from pathlib import Path
 
 from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
-from ipu_emu.compiler.memory.out_of_memory import check_memory
-from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes
+from ipu_emu.compiler.options import CompileOptions
+from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, lowered, run_passes
+from ipu_emu.graph import Graph
 from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, SelectionOrder, System
 from ipu_emu.hardware.host_processor import check_host_processor
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.executable import Executable, ProgramReport
+from ipu_emu.session.footprint import check_memory
 from ipu_emu.session.memory_advice import MemoryAdvice
 from popdist_py.trace import Category, span
 
@@ -79,14 +81,9 @@ class CompiledProgram:
         return ProgramReport.of(self.executable, self.target.local)
 
 
-def step_graph(state: CompileState) -> CompileState:
+def step_graph(graph: Graph, options: CompileOptions) -> CompileState:
     """Run the passes up to the complete graph of a step; raise EmulatorError for a model that cannot run."""
-    return run_passes(state, stop_after=STEP_GRAPH)
-
-
-def lower(step: CompileState) -> Executable:
-    """Compile the complete graph of a step."""
-    return run_passes(step).executable
+    return run_passes(CompileState(graph, options), stop_after=STEP_GRAPH)
 
 
 def key_of(step: CompileState) -> str:
@@ -99,7 +96,7 @@ def key_of(step: CompileState) -> str:
 
 @span("compile", Category.COMPILATION)
 def compile_program(
-    step: CompileState,
+    state: CompileState,
     target: Target,
     advice: MemoryAdvice,
     *,
@@ -107,18 +104,19 @@ def compile_program(
     loaded: Executable | None = None,
     forward: bool = False,
 ) -> CompiledProgram:
-    """Compile ``step`` unless it is ``loaded`` or in the folder ``cache``; raise OutOfMemoryError if it does not fit.
+    """Compile unless it is ``loaded`` or in the folder ``cache``; raise OutOfMemoryError if it does not fit.
 
-    With ``forward`` its forward pass is a second program of the same variables, which takes memory too.
+    ``state`` is that before the first pass, or the graph of a step. With ``forward`` its forward pass is a second
+    program of the same variables, which takes memory too.
     """
+    step = run_passes(state, stop_after=STEP_GRAPH)
     key = "" if cache is None else key_of(step)
-
     if loaded is not None:
         executable = loaded
     else:
-        compiled = lower(step) if cache is None else compiled_once(cache, step.graph, key, lambda: lower(step))
+        compiled = lowered(step) if cache is None else compiled_once(cache, step.graph, key, lambda: lowered(step))
         executable = replace(compiled, sync=step.options.sync)
-    forward_program = lower(replace(step, options=replace(step.options, forward_only=True))) if forward else None
+    forward_program = lowered(step.forward_only) if forward else None
     check_memory(
         executable,
         target.device,

@@ -25,10 +25,9 @@ from ipu_emu.poptorch.optim.update_rules import OF_POPTORCH, OF_PYTORCH
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
 from ipu_emu.session.options.compile_options import cache_folder
-from ipu_emu.session.options.without_effect import say_without_effect
+from ipu_emu.session.options.settings import say_without_effect
 from ipu_emu.torch.batches import Batches, Spread, batches_of
-from ipu_emu.torch.mean_losses import MeanLosses
-from ipu_emu.torch.objective import CountedLoss, Objective
+from ipu_emu.torch.objective import CountedLoss, MeanLosses, Objective
 from ipu_emu.torch.optimiser_state import OptimiserState
 from ipu_emu.torch.progress_bar import ProgressBar
 
@@ -87,8 +86,8 @@ def train(
     bar = ProgressBar(epochs, batches.count and batches.count * epochs, shown=progress and job.instance == 0)
     counted = CountedLoss.of(loss, data, spread.accumulation * spread.replicas)
     objective = Objective(module, counted or loss)
+    state = OptimiserState(optimiser, objective)
     with _frozen(module, optimiser), _executor(objective, optimiser, options, job, spread, seed) as executor:
-        state = OptimiserState(optimiser, objective)
         run = _Training(executor, batches, spread, job, bar, optimiser, scheduler, counted, state, objective.means)
         if _is_offline(options):
             run.compile()

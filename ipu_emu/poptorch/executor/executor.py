@@ -18,13 +18,13 @@ from ipu_emu.poptorch.enums import ConnectionType, MeanReductionStrategy, Output
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.arguments import Arguments, as_output, cleaned, first_micro_batch, rebuilt
 from ipu_emu.poptorch.executor.checks import check_buffers, check_inference, check_overlap, checked_options
-from ipu_emu.poptorch.executor.compiling import compile_trace, output_mode
+from ipu_emu.poptorch.executor.compiling import output_mode
 from ipu_emu.poptorch.executor.device_program import DeviceProgram, TrainedState
 from ipu_emu.poptorch.executor.hooks import compilation
 from ipu_emu.poptorch.executor.inspection import Inspection
 from ipu_emu.poptorch.executor.paused_collection import paused_collection
 from ipu_emu.poptorch.executor.saved_program import read_program, write_program
-from ipu_emu.poptorch.executor.wrapped_modules import executor_of, unwrap, wrap
+from ipu_emu.poptorch.executor.wrapped_modules import executor_of, offer_groupings, unwrap, withdraw_groupings, wrap
 from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
 from ipu_emu.poptorch.optim.update_rules import (
     OF_POPTORCH,
@@ -35,7 +35,6 @@ from ipu_emu.poptorch.optim.update_rules import (
     unexpected_attributes,
 )
 from ipu_emu.poptorch.options.options import Options
-from ipu_emu.poptorch.replica_grouping import offer_groupings, withdraw_groupings
 from ipu_emu.poptorch.tracing.trace import ModuleTrace, trace_module
 
 
@@ -141,6 +140,8 @@ class PoplarExecutor(Inspection):
         self._compile(args, kwargs)
         if self._options.connection_type is ConnectionType.Always:
             self._attach()
+        else:
+            self._compiled_program().write_profile()
 
     @paused_collection()
     def _compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -164,10 +165,10 @@ class PoplarExecutor(Inspection):
         for long, mode, _ in self._options.anchored_tensors.values():
             if self._training and mode is None and output_mode(self._options, training=True) is OutputMode.Default:
                 raise Error(f"No output mode for {long}")
-        compiled = compile_trace(trace, self._options, rule)
+        program = DeviceProgram(trace, self._options, rule)
         mode = output_mode(self._options, training=self._training)
-        check_overlap(trace.overlaps, self._options, mode, compiled.target.ipus)
-        self._program = DeviceProgram(trace, compiled, self._options, rule)
+        check_overlap(trace.overlaps, self._options, mode, program.compiled.target.ipus)
+        self._program = program
         if isinstance(self._optimizer, Optimizer):
             self._optimizer._state_source = None if self._offline else self._optimizer_values
         if other := (executor_of(self._user_model) if not self._training else None):

@@ -20,7 +20,6 @@ from ipu_emu.poptorch.blocks import BlockLog
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 from ipu_emu.poptorch.tracing.host_arithmetic import host_result
-from ipu_emu.poptorch.tracing.skipped_products import PRODUCTS, zeros_of_product
 from ipu_emu.poptorch.tracing.storages import Storages
 
 #: In-place random ops; they have separate rules because they ignore the old values.
@@ -28,21 +27,15 @@ _IN_PLACE = {"normal": "normal_in"}
 #: Ops that return a value to the host.
 _TO_HOST = {"_local_scalar_dense": "item", "is_nonzero": "is_nonzero", "equal": "equal"}
 #: Ops whose later operands are cast to the type of the first.
-_CAST_TO_FIRST = frozenset(
-    [
-        "convolution",
-        "addmm",
-        "mm",
-        "bmm",
-        "baddbmm",
-        "native_layer_norm",
-        "native_batch_norm",
-        "native_group_norm",
-        "linear",
-    ]
-)
+_CAST_TO_FIRST = frozenset({
+    "convolution", "addmm", "mm", "bmm", "baddbmm", "native_layer_norm", "native_batch_norm", "native_group_norm",
+    "linear",
+})  # fmt: skip
 _PACKAGE = str(Path(__file__).parents[1])
 _FACTORIES = frozenset(["empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"])
+#: The ATen ops that take most of the time of a forward pass, with the position of the first factor; the second
+#: one follows it.
+PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "convolution": 0}
 
 
 class OpRecorder(TorchDispatchMode):
@@ -302,3 +295,31 @@ class _KnownValues:
         role = self._graph.tensors[id].role
         is_parameter = role is Role.WEIGHT and id not in self.buffers
         return role is not Role.INPUT and not is_parameter and id not in self._unknown
+
+
+def zeros_of_product(name: str, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+    """Return zeros with the shape and type of the result of one of ``PRODUCTS``; raise the same errors as PyTorch."""
+    first, second = args[PRODUCTS[name] : PRODUCTS[name] + 2]
+    if name == "convolution":
+        product = func(*map(_abstract, args), **kwargs)
+        return torch.zeros(product.shape, dtype=product.dtype)
+    shape = (*first.shape[:-1], second.shape[-1])
+    if not _match(first, second) or not all(_spreads(tensor, shape) for tensor in args[: PRODUCTS[name]]):
+        return func(*args, **kwargs)
+    return torch.zeros(shape, dtype=first.dtype)
+
+
+def _abstract(argument: Any) -> Any:
+    if not isinstance(argument, torch.Tensor):
+        return argument
+    return torch.empty_strided(argument.shape, argument.stride(), dtype=argument.dtype, device="meta")
+
+
+def _match(first: torch.Tensor, second: torch.Tensor) -> bool:
+    same = first.dtype == second.dtype and first.dim() == second.dim() and first.shape[:-2] == second.shape[:-2]
+    return bool(same and first.shape[-1] == second.shape[-2])
+
+
+def _spreads(added: torch.Tensor, shape: tuple[int, ...]) -> bool:
+    sizes = zip(reversed(added.shape), reversed(shape), strict=False)
+    return added.dim() <= len(shape) and all(size in (1, full) for size, full in sizes)

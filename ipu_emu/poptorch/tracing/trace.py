@@ -17,11 +17,11 @@ from ipu_emu.poptorch.blocks import ACTIVE, BlockLog, BlockUse
 from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import BLOCK, GraphWriter
-from ipu_emu.poptorch.replica_grouping import groups_of, without_groups
 from ipu_emu.poptorch.tracing.argument_parsers import PARSERS
 from ipu_emu.poptorch.tracing.current_trace import CURRENT
 from ipu_emu.poptorch.tracing.intercepted_functions import Functions, check_hooks, functions_replaced
 from ipu_emu.poptorch.tracing.recorder import OpRecorder
+from ipu_emu.poptorch.tracing.replica_grouping import groups_of, without_groups
 from ipu_emu.poptorch.tracing.second_recording import check_same, other_data, other_state, random_states, seeds
 from ipu_emu.poptorch.tracing.storages import Storages
 from popdist_py.trace import Category, span

@@ -9,19 +9,14 @@ from typing import Any
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import variable_scope
 
-from ipu_emu.session.options.without_effect import say_without_effect
+from ipu_emu.session.options.settings import say_without_effect
 from ipu_emu.tensorflow.trace.devices import device_number, on_ipu
 from ipu_emu.tensorflow.trace.function_trace import current_trace
 
 __all__ = [
-    "frontend_attribute",
-    "ipu_jit_scope",
-    "ipu_scope",
-    "ipu_shard",
-    "outside_compilation_scope",
-    "partials_type",
+    "frontend_attribute", "ipu_jit_scope", "ipu_scope", "ipu_shard", "outside_compilation_scope", "partials_type",
     "stochastic_rounding",
-]
+]  # fmt: skip
 
 
 @contextmanager

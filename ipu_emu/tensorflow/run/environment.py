@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 
-from ipu_emu.session.options.without_effect import say_without_effect
+from ipu_emu.session.options.settings import say_without_effect
 from popdist_py.messages.suggestion import did_you_mean
 
 #: The flags of TF_POPLAR_FLAGS that have an effect, and the others.
@@ -17,22 +17,11 @@ _READ = (
     "use_synthetic_data",
 )
 _WITHOUT_EFFECT = (
-    "add_all_reduce_copies",
-    "disable_graph_outlining",
-    "dump_schedule_as_dot",
-    "dump_text_reports_to_dir",
-    "fallback_scheduler",
-    "help",
-    "max_compilation_threads",
-    "max_infeed_threads",
-    "null_data_feed",
-    "save_interval_report",
-    "save_vertex_graph",
-    "show_progress_bar",
-    "synthetic_data_initializer",
-    "tensor_map_file_path",
-    "while_loop_brute_force_max_trip_count",
-)
+    "add_all_reduce_copies", "disable_graph_outlining", "dump_schedule_as_dot", "dump_text_reports_to_dir",
+    "fallback_scheduler", "help", "max_compilation_threads", "max_infeed_threads", "null_data_feed",
+    "save_interval_report", "save_vertex_graph", "show_progress_bar", "synthetic_data_initializer",
+    "tensor_map_file_path", "while_loop_brute_force_max_trip_count",
+)  # fmt: skip
 
 
 def flags() -> dict[str, str]:
