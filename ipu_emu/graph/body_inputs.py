@@ -30,6 +30,8 @@ def body_input_kinds(
         ]
     if type != "Scan":
         return kinds if domain == GRAPHCORE else []
+    if version < 9 and operands[0] is not None:  # the lengths of the sequences
+        kinds = kinds[1:]
     states = len(kinds) - int(attributes["num_scan_inputs"])
     if version < 9:  # all operands have a batch axis
         samples = [(dtype, shape[1:]) for dtype, shape in kinds]

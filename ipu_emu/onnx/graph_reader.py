@@ -163,6 +163,8 @@ class GraphReader:
         value = helper.get_attribute_value(proto)
         if isinstance(value, onnx.TensorProto):
             return self.model.tensors.array(value)
+        if isinstance(value, onnx.SparseTensorProto):
+            raise EmulatorError(f"The attribute {proto.name} is sparse; write the dense tensor as value")
         if isinstance(value, bytes):
             return value.decode()
         if isinstance(value, int) and proto.name in _TYPES:

@@ -20,6 +20,7 @@ from ipu_emu.graph.body_inputs import Kind
 from ipu_emu.onnx.external_data import Places
 from ipu_emu.onnx.files import Source, parsed
 from ipu_emu.onnx.graph_reader import GraphReader
+from ipu_emu.onnx.imported_attributes import check_attributes
 from ipu_emu.onnx.known_ops import with_known_ops
 from ipu_emu.onnx.properties import ModelProperties
 from ipu_emu.onnx.sequences import without_sequences
@@ -61,6 +62,7 @@ def read(
         data, places = model.tensors.initializers(model.proto.graph)
         proto = model.proto
         if not as_written:
+            check_attributes(proto, model.opset)
             proto = with_known_ops(without_sequences(proto, model.opset, model.tensors), model.opset)
         reader = GraphReader(model, replicas, as_written, supported_types, inputs, batch)
         graph, open_batch = reader.read(proto, data), reader.has_open_batch(proto.graph)

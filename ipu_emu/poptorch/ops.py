@@ -10,7 +10,7 @@ import torch
 from ipu_emu.poptorch.enums import MatMulSerializationMode, MultiConvPlanType, OverlapMode
 from ipu_emu.poptorch.errors import Error, refusal
 from ipu_emu.poptorch.tracing.current_trace import current_trace, intercepted
-from ipu_emu.session.options.settings import say_without_effect
+from ipu_emu.session.options.without_effect import say_without_effect
 
 
 def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:

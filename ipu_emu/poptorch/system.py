@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ipu_emu.session.options.without_effect import say_without_effect
+
 _LEVELS = {"TRACE": 0, "DEBUG": 1, "INFO": 2, "WARN": 3, "ERR": 4, "OFF": 6}
 _MODEL = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
 
 
 def setLogLevel(level: str | int) -> None:
-    """Set the log level of this process and its children."""
+    """Check a log level; a warning says that it has no effect: the face writes no log."""
     if isinstance(level, int):
         if level not in _LEVELS.values():
             raise ValueError(f"Invalid log level integer {level}")
         level = next(name for name, number in _LEVELS.items() if number == level)
     if level not in _LEVELS:
         raise ValueError(f"Unknown log level: {level}. Valid values are DEBUG, ERR, INFO, OFF, TRACE and WARN")
-    os.environ["POPTORCH_LOG_LEVEL"] = level
+    say_without_effect("poptorch", ["setLogLevel"])
 
 
 def _models() -> bool:
@@ -41,6 +43,7 @@ class Channel:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        say_without_effect("poptorch.profiling", ["Channel"])
 
     def tracepoint(self, name: str) -> Channel:
         """Return a context for one trace point."""

@@ -25,7 +25,7 @@ from ipu_emu.poptorch.optim.update_rules import OF_POPTORCH, OF_PYTORCH
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
 from ipu_emu.session.options.compile_options import cache_folder
-from ipu_emu.session.options.settings import say_without_effect
+from ipu_emu.session.options.without_effect import say_without_effect
 from ipu_emu.torch.batches import Batches, Spread, batches_of
 from ipu_emu.torch.objective import CountedLoss, MeanLosses, Objective
 from ipu_emu.torch.optimiser_state import OptimiserState

@@ -119,12 +119,14 @@ _BOTH = ("model", "run", "batch", "weak", "strong", "output", "form")
 def _check_kind(*, measures: bool) -> None:
     """Raise an error for options without effect."""
     names = [parameter.name or "" for parameter in click.get_current_context().command.params]
-    own = ("replicas", "hosts")
-    wrong = [n for n in names if n not in (*_MEASURES, *_BOTH)] if measures else [*_MEASURES, *own]
+    own, unused = ("replicas", "hosts"), ("samples", "epochs")
+    wrong = [n for n in names if n not in (*_MEASURES, *_BOTH)] if measures else [*_MEASURES, *own, *unused]
     rejected = options_given(wrong)
     if rejected:
         why = "has no effect on --run" if measures else "is of --run"
-        why = "follows from --sizes" if rejected[0].removeprefix("--") in own and not measures else why
+        name = rejected[0].removeprefix("--")
+        why = "follows from --sizes" if name in own and not measures else why
+        why = "is of ipu-emu predict, which prints the time to train" if name in unused and not measures else why
         raise EmulatorError(f"{rejected[0]} {why}; leave it out")
 
 

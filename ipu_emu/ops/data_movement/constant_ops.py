@@ -50,7 +50,8 @@ _KINDS: dict[str, Any] = {
 def _constant(node: Node) -> _Array:
     names = [name for name in _KINDS if name in node.op.attributes]
     if len(names) != 1:
-        raise node.fail("the attribute with its value is missing; give it an array")
+        others = ", ".join(set(node.op.attributes) & {"sparse_value", "value_string", "value_strings"})
+        raise node.fail(f"{others or 'the attribute with its value'} is no dense array of numbers; give value")
     value = node.op.attributes[names[0]]
     if names[0] == "value" and not isinstance(value, np.ndarray):
         raise node.fail("the attribute 'value' is not an array")

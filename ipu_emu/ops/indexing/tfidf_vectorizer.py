@@ -29,6 +29,8 @@ def _shape(node: Node) -> OutputTypes:
         raise node.fail(f"the input must be an integer vector or matrix, found {x}")
     if node.attribute("mode", "") not in ("TF", "IDF", "TFIDF"):
         raise node.fail(f"unknown mode {node.attribute('mode', '')!r}; use TF, IDF or TFIDF")
+    if node.attribute("pool_strings", []):
+        raise node.fail("pool_strings has texts, which devices do not have; number the texts, and give pool_int64s")
     indexes, weights = node.attribute("ngram_indexes", []), node.attribute("weights", [])
     if not indexes or len(indexes) != len(list(_pool(node))):
         raise node.fail(f"ngram_indexes has {len(indexes)} numbers; give one for each n-gram of pool_int64s")

@@ -27,6 +27,7 @@ from ipu_emu.popart.options.input_settings import InputArguments, one_of_kind
 from ipu_emu.popart.options.variable_settings import VariableSettings
 from ipu_emu.popart.types.enums import RecomputeType
 from ipu_emu.popart.types.tensor_info import TensorInfo
+from ipu_emu.session.options.without_effect import without_effect
 
 #: The ai.onnx opset of ``builder.aiOnnx``.
 defaultAiOnnxOpset = 10
@@ -43,6 +44,7 @@ _REMOVE_IDENTITIES = ("PreUniRepl", "PostNRepl")
 class Builder(NodeAnnotations):
     """``Builder(modelProtoOrFilename=None, opsets=None)``."""
 
+    @without_effect("builderCore")
     def __init__(
         self,
         modelProtoOrFilename: Source | None = None,

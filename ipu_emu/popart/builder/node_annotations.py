@@ -19,8 +19,8 @@ from ipu_emu.popart.builder.node_attributes import NodeAttributes, attribute_val
 from ipu_emu.popart.types.enums import RecomputeType
 from ipu_emu.session.options.option_enums import CommGroupType
 from ipu_emu.session.options.patterns import Patterns
-from ipu_emu.session.options.settings import say_without_effect
 from ipu_emu.session.options.tensor_location import TensorLocation
+from ipu_emu.session.options.without_effect import say_without_effect
 
 _SCHEDULE_PRIORITY = "__schedule_priority"
 

@@ -46,6 +46,7 @@ from ipu_emu.session.options.compile_options import data_mode, synthetic_values
 from ipu_emu.session.options.engine_options import STREAMING_FOLDER, engine_options
 from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.session_options import SessionOptions
+from ipu_emu.session.options.without_effect import without_effect
 from popdist_py import trace
 
 #: The name of an executable that is saved in a folder.
@@ -132,6 +133,7 @@ class Session:
         )
         return self._program
 
+    @without_effect("savePopartMetadata")
     def saveExecutable(self, path: str, savePopartMetadata: bool = True, saveVariables: bool = True) -> None:
         """Write the executable to a file, with or without the host's values of variables.
 
@@ -393,10 +395,12 @@ class Session:
         """Ids of all tensors of the transformed model, as ``getAllTensorIds``."""
         return self.getAllTensorIds()
 
+    @without_effect("resetProfile")
     def getSummaryReport(self, resetProfile: bool = True) -> str:
         """The program and the memory plan as text."""
         return str(self.executable)
 
+    @without_effect("resetProfile")
     def getReport(self, resetProfile: bool = True) -> ProgramReport:
         """Program, memory in bytes and operations of a step; stands in for PopVision's report."""
         return self._compiled.compiled.report

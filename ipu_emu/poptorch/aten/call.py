@@ -277,12 +277,12 @@ _WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("randint_like", "new_full", "new_ones", "new_zeros"), _SHAPE_OF),
     **dict.fromkeys(("squeeze", "unsqueeze"), ("dim",)),
     "_cdist_forward": ("compute_mode",),
-    "_embedding_bag": ("sparse",),
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only", "embedding"), ("sparse",)),
     "_index_put_impl": ("unsafe",),
     "_reshape_alias": ("stride",),
+    "_trilinear": ("unroll_dim",),
     "argsort": ("stable",),
     "as_strided": ("stride", "storage_offset"),
-    "embedding": ("sparse",),
     "flatten": ("start_dim", "end_dim"),
     "gather": ("sparse_grad",),
     "native_group_norm": ("N", "C", "HxW"),
@@ -301,5 +301,9 @@ def check_arguments(call: Call, func: Any) -> None:
     if "generator" in left:
         raise call.refuse("it draws from a generator of the host, and devices have their own; leave generator out")
     if left:
-        values = ", ".join(f"{name}={call.arguments[name]}" for name in left)
+        values = ", ".join(_written(name, call.arguments[name]) for name in left)
         raise call.refuse(f"{values} has no equivalent on IPUs; leave {'it' if len(left) == 1 else 'them'} out")
+
+
+def _written(name: str, value: Any) -> str:
+    return name if isinstance(value, torch.Tensor) else f"{name}={value}"

@@ -8,6 +8,7 @@ import numpy as np
 
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule
+from ipu_emu.poptorch.aten.random import dropped
 
 #: The order of gates in PyTorch's weights, by their places in ONNX's: i o f c, z r h.
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
@@ -43,7 +44,7 @@ class _Layers:
                     final.append(end)
             x = outs[0].op("Concat", outs[1], axis=2) if len(outs) > 1 else outs[0]
             if self.dropout and layer + 1 < self.layers:
-                x = call.writer.emit_in("", "Dropout", [x], {"ratio": self.dropout, "training_mode": 1})[0]
+                x = dropped(call, x, self.dropout)
         if call["batch_first"]:
             x = x.op("Transpose", perm=[1, 0, 2])
         joined = [ends[0].op("Concat", *ends[1:], axis=0) if len(ends) > 1 else ends[0] for ends in finals]

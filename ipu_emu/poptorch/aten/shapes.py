@@ -14,6 +14,12 @@ def _shaped(call: Call) -> Value:
     return call.x.shaped(call.shape)
 
 
+def _view(call: Call) -> Value:
+    if call.get("dtype", call.first.dtype) is not call.first.dtype:
+        raise call.refuse("dtype reads the bits of elements as another type; convert the elements with to(dtype)")
+    return _shaped(call)
+
+
 def _expand(call: Call) -> Value:
     x = call.x
     extra = len(call.shape) - x.tensor.rank
@@ -316,5 +322,5 @@ RULES: dict[str, Rule] = {
     "unsafe_split": _split,
     "unsafe_split_with_sizes": _split,
     "unsqueeze": _shaped,
-    "view": _shaped,
+    "view": _view,
 }

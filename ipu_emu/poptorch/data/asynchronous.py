@@ -16,6 +16,7 @@ import torch.multiprocessing
 from ipu_emu.poptorch.data.watched_workers import way_of_ending
 from ipu_emu.poptorch.enums import SharingStrategy
 from ipu_emu.poptorch.errors import Error, refusal
+from ipu_emu.session.options.without_effect import without_effect
 
 _METHODS = {
     SharingStrategy.SharedMemory: "spawn",
@@ -144,6 +145,7 @@ class AsynchronousDataAccessor:
     The tensors of an item are overwritten after the next item is requested: clone those that are kept.
     """
 
+    @without_effect("miss_sleep_time_in_ms")
     def __init__(
         self,
         dataset: Any,

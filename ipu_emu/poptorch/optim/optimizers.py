@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from ipu_emu.session.options.without_effect import without_effect
+
 
 class VariableAttributes:
     """Which attributes of a group may change after the model is compiled; all others are constants of the program."""
@@ -112,6 +114,7 @@ class SGD(Optimizer, torch.optim.SGD):
 
     _allowed = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "loss_scaling", "velocity_scaling")
 
+    @without_effect("foreach", "differentiable")
     def __init__(
         self,
         params: Any,
@@ -159,6 +162,7 @@ class _AdamBase(Optimizer):
 class Adam(_AdamBase, torch.optim.Adam):
     """Adam, whose weight decay is added to the gradient."""
 
+    @without_effect("foreach", "capturable", "differentiable", "fused")
     def __init__(
         self,
         params: Any,
@@ -187,6 +191,7 @@ class Adam(_AdamBase, torch.optim.Adam):
 class AdamW(_AdamBase, torch.optim.AdamW):
     """Adam with decoupled weight decay; ``bias_correction`` is always on."""
 
+    @without_effect("foreach", "capturable", "differentiable", "fused")
     def __init__(
         self,
         params: Any,
@@ -219,6 +224,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
 
     _allowed = ("lr", "alpha", "eps", "weight_decay", "momentum", "loss_scaling")
 
+    @without_effect("foreach", "differentiable")
     def __init__(
         self,
         params: Any,

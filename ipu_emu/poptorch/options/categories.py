@@ -10,7 +10,7 @@ import torch
 
 from ipu_emu.poptorch.enums import MeanReductionStrategy, ReductionType
 from ipu_emu.poptorch.options.option_group import OptionGroup, checked
-from ipu_emu.session.options.settings import say_without_effect
+from ipu_emu.session.options.without_effect import say_without_effect
 
 __all__ = ["_DistributedOptions", "_JitOptions", "_PopartOptions", "_PrecisionOptions", "_TrainingOptions"]
 

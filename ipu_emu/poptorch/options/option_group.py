@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, TypeVar
 
-from ipu_emu.session.options.settings import say_without_effect
+from ipu_emu.session.options.without_effect import say_without_effect
 
 _Self = TypeVar("_Self", bound="OptionGroup")
 

@@ -8,6 +8,7 @@ from typing import Any
 from ipu_emu.poptorch.blocks import BlockUse
 from ipu_emu.poptorch.enums import AutoStage, Liveness
 from ipu_emu.poptorch.errors import Error
+from ipu_emu.session.options.without_effect import say_without_effect
 
 __all__ = [
     "BalancedPipeline", "ParallelPhasedExecution", "Phase", "PipelinedExecution", "SerialPhasedExecution",
@@ -171,7 +172,7 @@ class _PhasedExecution(Strategy):
         return self._phases[phase]
 
     def useSeparateBackwardPhase(self, use: bool = True) -> _PhasedExecution:
-        """Accepted; it changes no number."""
+        """A warning says that it has no effect."""
         self._separate = bool(use)
         return self
 
@@ -200,6 +201,7 @@ class SerialPhasedExecution(_PhasedExecution):
         """Accepted; it changes no number."""
         if not isinstance(liveness, Liveness):
             raise AssertionError(f"Unexpected type {type(liveness)}. Expected {Liveness}")
+        say_without_effect("The option", ["setTensorsLiveness"])
         return self
 
 
@@ -207,7 +209,8 @@ class ParallelPhasedExecution(_PhasedExecution):
     """Even phases run on even IPUs, odd ones on odd."""
 
     def sendTensorsOffChipAfterFwd(self, off_chip: bool = True) -> ParallelPhasedExecution:
-        """Accepted; it changes no number."""
+        """A warning says that it has no effect."""
+        say_without_effect("The option", ["sendTensorsOffChipAfterFwd"][: not off_chip])
         return self
 
     def place(self, uses: Sequence[BlockUse]) -> list[tuple[int, int]]:

@@ -115,6 +115,11 @@ class OpRecorder(TorchDispatchMode):
         )
         out = zeros_of_product(base, func, args, kwargs) if unread else func(*args, **kwargs)
         results = _flat(out)
+        if any(result.layout is not torch.strided or result.device.type != "cpu" for result in results):
+            raise Error(
+                f"aten::{base} in {self.where()}: layout and device of its result are not those of a dense "
+                "tensor on the IPU; leave layout and device out"
+            )
         rule_name = _IN_PLACE.get(base, base) if mutated and base in _IN_PLACE else base
         call = Call(rule_name, arguments, values, self.writer, self._write)
         call.outputs = results

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from ipu_emu.session.options.settings import say_without_effect
+from ipu_emu.session.options.without_effect import say_without_effect
 
 _VARIABLE = "POPLAR_ENGINE_OPTIONS"
 #: The options that have an effect: a file for Streaming Memory (an extension), and a trace.

@@ -41,13 +41,14 @@ from ipu_emu.session.options.option_groups import (
     ExperimentalSettings,
     ReplicatedCollectivesSettings,
 )
-from ipu_emu.session.options.settings import Settings, say_without_effect
+from ipu_emu.session.options.settings import Settings
 from ipu_emu.session.options.tensor_location import TensorLocationSettings
 from ipu_emu.session.options.tuning_enums import (
     ExecutionPhaseIOSchedule,
     MergeVarUpdateType,
     SubgraphCopyingStrategy,
 )
+from ipu_emu.session.options.without_effect import say_without_effect
 
 _BUCKET_BYTES = "maximum_reduce_many_buffer_size"
 

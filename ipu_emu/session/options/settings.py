@@ -1,6 +1,6 @@
 """Settings: attributes with defaults; the error for a misspelt name suggests the right one.
 
-A value must be of the type of its default, as in PopART. Settings without effect on emulated IPUs are named once.
+A value must be of the type of its default, as in PopART.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 
 from ipu_emu.errors import ArgumentTypeError
 from popdist_py.messages.suggestion import did_you_mean
-from popdist_py.messages.user_warning import warn_user
 
 #: The accepted types by type of the default; for other types, the type itself.
 _TAKES: Mapping[type, tuple[Any, str]] = {
@@ -104,10 +103,3 @@ class Settings:
     def __repr__(self) -> str:
         changed = {name: value for name, value in self.__dict__.items() if repr(value) != repr(self.defaults[name])}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
-
-
-def say_without_effect(kind: str, names: Iterable[str]) -> None:
-    """Warn that settings of this ``kind`` have no effect; Python shows a warning of the same line and text once."""
-    listed = sorted(names)
-    if listed:
-        warn_user(f"{kind} {', '.join(listed)} {'has' if len(listed) == 1 else 'have'} no effect on emulated IPUs")

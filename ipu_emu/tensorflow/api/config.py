@@ -12,7 +12,7 @@ from typing import Any
 
 from ipu_emu.hardware import GC200, GENERATIONS, SYSTEM_VARIABLE, SelectionOrder, System
 from ipu_emu.session.options.compile_options import cache_folder
-from ipu_emu.session.options.settings import say_without_effect
+from ipu_emu.session.options.without_effect import say_without_effect, without_effect
 from ipu_emu.tensorflow.run import configured_system
 from ipu_emu.tensorflow.run.configured_system import ConfiguredSystem
 from ipu_emu.tensorflow.run.environment import flags
@@ -289,6 +289,7 @@ class IPUConfig(_Category):
         configure_ipu_system(self, device)
 
 
+@without_effect("device", "reset_configuration")
 def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
     """Use ``config`` from now on; raise its errors."""
     if not isinstance(config, IPUConfig):
@@ -356,6 +357,7 @@ def _listed(value: Any) -> list[int]:
     return [value] if isinstance(value, int) else [int(number) for number in value]
 
 
+@without_effect("session")
 def get_ipu_config(session: Any = None) -> list[Any]:
     """Return the configuration in use."""
     config = configured_system.configured().config

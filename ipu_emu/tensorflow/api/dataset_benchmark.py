@@ -17,12 +17,14 @@ from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.eager import context
 from tensorflow.python.framework import dtypes, ops
 
+from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
 from ipu_emu.tensorflow.run.host_calls import host_call
 
 __all__ = ["dataset_benchmark", "infeed_benchmark"]
 
 
+@without_effect("apply_debug_options")
 def dataset_benchmark(
     dataset: Any,
     number_of_epochs: int,

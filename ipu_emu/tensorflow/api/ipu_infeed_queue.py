@@ -11,6 +11,7 @@ from tensorflow.python.framework import errors, ops
 from tensorflow.python.ops import control_flow_ops, gen_dataset_ops, gen_experimental_dataset_ops
 from tensorflow.python.util import nest
 
+from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.run.feeds.element_source import stream_of
 from ipu_emu.tensorflow.run.feeds.prefetch_queue import QueueClosed
 from ipu_emu.tensorflow.run.feeds.queues import InfeedQueue
@@ -24,6 +25,7 @@ __all__ = ["IPUInfeedQueue", "IPUIterator", "IPUOwnedIterator", "ScopedIPUInfeed
 class IPUInfeedQueue:
     """A queue over a ``tf.data`` data set; a string as second argument is the feed name of early releases."""
 
+    @without_effect("feed_name", "replication_factor", "data_to_prefetch")
     def __init__(
         self,
         dataset: Any,

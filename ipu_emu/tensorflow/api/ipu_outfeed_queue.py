@@ -12,6 +12,7 @@ from tensorflow.python.ops.control_flow_v2_func_graphs import CondBranchFuncGrap
 from tensorflow.python.util import nest
 
 from ipu_emu.errors import ArgumentError, FeedError
+from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.run.feeds.queues import OutfeedMode as IPUOutfeedMode
 from ipu_emu.tensorflow.run.feeds.queues import OutfeedQueue
 from ipu_emu.tensorflow.run.host_calls import host_call
@@ -23,6 +24,7 @@ __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue", "ScopedIPUOutfeedQueue"]
 class IPUOutfeedQueue:
     """A queue of results. A string instead of a mode is the feed name of early releases, and is ignored."""
 
+    @without_effect("optimise_latency", "feed_name", "replication_factor", "io_batch_size")
     def __init__(
         self,
         outfeed_mode: IPUOutfeedMode | str | None = None,
@@ -103,6 +105,7 @@ class IPUOutfeedQueue:
             total += batches[:, number]
         return total
 
+    @without_effect("wait_for_completion")
     def dequeue(self, wait_for_completion: bool = False) -> Any:
         """Return all elements since the last call, or the last one, in the structure of an element."""
         if not self._enqueued:

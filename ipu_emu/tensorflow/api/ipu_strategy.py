@@ -12,6 +12,7 @@ from tensorflow.python.framework import errors, ops
 from tensorflow.python.util import nest
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.api import ipu_compiler
 from ipu_emu.tensorflow.run.function_programs import FunctionPrograms
 from ipu_emu.tensorflow.run.host_calls import translated
@@ -24,6 +25,7 @@ __all__ = ["IPUStrategy", "IPUStrategyV1", "run_on_device"]
 class IPUStrategyV1:
     """One IPU device; its replicas share every program."""
 
+    @without_effect("cpu_device", "enable_dataset_iterators")
     def __init__(
         self,
         ipu_device: str = "/device:IPU:0",
@@ -51,6 +53,7 @@ class IPUStrategyV1:
         """Programs of the strategy see one replica."""
         return 1
 
+    @without_effect("options")
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         """Run a tf.function on the device; in graph mode any function."""
         eager = context.executing_eagerly()

@@ -9,6 +9,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.util import nest
 
+from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
 from ipu_emu.tensorflow.trace.function_trace import Carried, FunctionTrace, Section, current_trace
 
@@ -17,6 +18,7 @@ __all__ = ["repeat", "while_loop"]
 _MOST_INLINED = 4096
 
 
+@without_effect("use_while_v1")
 def repeat(
     n: Any,
     body: Callable[..., Any],
@@ -40,6 +42,7 @@ def repeat(
     return tensors if tensors else trace.nothing(operations, "repeat")
 
 
+@without_effect("use_while_v1")
 def while_loop(
     condition: Callable[..., Any],
     body: Callable[..., Any],

@@ -9,7 +9,7 @@ from typing import Any
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import variable_scope
 
-from ipu_emu.session.options.settings import say_without_effect
+from ipu_emu.session.options.without_effect import say_without_effect
 from ipu_emu.tensorflow.trace.devices import device_number, on_ipu
 from ipu_emu.tensorflow.trace.function_trace import current_trace
 
@@ -46,7 +46,8 @@ def ipu_shard(index: int | Iterable[int]) -> Iterator[None]:
 
 @contextmanager
 def ipu_jit_scope(ipu_scope: Any) -> Iterator[None]:
-    """Do nothing: ``compile`` determines what is compiled."""
+    """Accept a scope without effect: ``compile`` determines what is compiled."""
+    say_without_effect("The scope", ["ipu_jit_scope"])
     yield
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_ops
 
-from ipu_emu.session.options.settings import say_without_effect
+from ipu_emu.session.options.without_effect import say_without_effect, without_effect
 from ipu_emu.tensorflow.api.config import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -178,6 +178,7 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
     _configure(config, device, reset_configuration)
 
 
+@without_effect("device")
 def get_num_of_ipus_in_device(ipu_device: str = "/device:IPU:0", device: str = "cpu") -> int:
     """Return the number of IPUs of a device."""
     devices, number = configured_system.configured().devices, int(ipu_device.rpartition(":")[2])
@@ -186,6 +187,7 @@ def get_num_of_ipus_in_device(ipu_device: str = "/device:IPU:0", device: str = "
     return devices[number]
 
 
+@without_effect("device")
 def running_on_ipu_model(device: str = "cpu") -> bool:
     """Whether the program runs on the IPU Model: always False, as it runs on the emulated system."""
     return False
@@ -195,6 +197,7 @@ def move_variable_initialization_to_cpu(graph: Any = None) -> None:
     """Do nothing: variables are initialised on the host."""
 
 
+@without_effect("device", "cpu_device")
 def reset_ipu_seed(
     seed: int,
     device: str = "/device:IPU:0",
@@ -207,6 +210,10 @@ def reset_ipu_seed(
 
     from ipu_emu.tensorflow.trace.frontend_state import set_seed
 
+    if experimental_identical_replicas:
+        raise NotImplementedError(
+            "experimental_identical_replicas=True is not supported: replicas draw different numbers; leave it out"
+        )
     if context.executing_eagerly():
         set_seed(seed)
         return None

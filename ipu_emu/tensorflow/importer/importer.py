@@ -123,7 +123,9 @@ class Importer:
                 "other ops",
             )
         try:
-            outputs = rule(SourceNode(op, inputs, self))
+            node = SourceNode(op, inputs, self)
+            outputs = rule(node)
+            node.check_attributes()
         except EmulatorError as error:
             if str(op.name) in str(error):
                 raise
@@ -409,7 +411,9 @@ class _Constants(Importer):
         aside = cls(lambda _: StepPosition(), lambda *_: None)
         aside._label = op.name
         try:
-            results = rule(SourceNode(op, inputs, aside))
+            node = SourceNode(op, inputs, aside)
+            results = rule(node)
+            node.check_attributes()
             results = results if isinstance(results, list | tuple) else [results]
             values = [aside._value(result) for result in results[: len(op.outputs)]]
             arrays = constants_of(aside.graph, [value.tensor.id for value in values])

@@ -15,6 +15,12 @@ from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype
 
 _PACKAGE = str(Path(__file__).parents[2]) + "/"
+#: Attributes that change no result in TensorFlow either; ``align`` places several diagonals, which are refused.
+WITHOUT_EFFECT = frozenset({
+    "align", "config", "config_proto", "executor_type", "grad_a", "grad_b", "grad_x", "grad_y", "message",
+    "num_elements", "output_shapes", "parallel_iterations", "sorted", "summarize", "use_cudnn_on_gpu", "use_locking",
+    "validate_indices", "validate_shape",
+})  # fmt: skip
 #: What a rule returns: the values of the outputs, in order; one value for an op with one output.
 Outputs = "Value | Held | Imported | Sequence[Value | Held | Imported | None] | None"
 Rule = Callable[["SourceNode"], Any]
@@ -75,9 +81,21 @@ class SourceNode:
 
     def __init__(self, op: Any, inputs: Sequence[Imported], writer: Writer) -> None:
         self.op, self.inputs, self.writer = op, list(inputs), writer
+        self._read: set[str] = set()
 
     def attr(self, name: str) -> Any:
+        self._read.add(name)
         return self.op.get_attr(name)
+
+    def check_attributes(self) -> None:
+        """Raise UnsupportedError for attributes off their defaults that have an effect and were not read."""
+        entries = {entry.name: entry for entry in self.op.op_def.attr if entry.HasField("default_value")}
+        left = entries.keys() - self._read - WITHOUT_EFFECT
+        off = [name for name in left if self.op.node_def.attr[name] != entries[name].default_value]
+        ignored = [name for name in off if entries[name].type != "type"]
+        if ignored:
+            values = ", ".join(f"{name}={self.op.get_attr(name)!r}" for name in sorted(ignored))
+            raise self.refuse(f"{values} has no equivalent on IPUs; leave it at its default")
 
     def numpy_of(self, name: str) -> Any:
         """Return the numpy type that the attribute ``name`` gives."""

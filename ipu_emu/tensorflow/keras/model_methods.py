@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.keras import assignments
 from ipu_emu.tensorflow.keras.extension import Extension, extension_of
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod, accumulation_options, pipelining_options
@@ -28,6 +29,7 @@ def set_pipelining_options(
     _changed(self)
 
 
+@without_effect("use_v2_gradient_accumulation_optimizer")
 def set_gradient_accumulation_options(
     self: Any,
     gradient_accumulation_steps_per_replica: int | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 
-from ipu_emu.session.options.settings import say_without_effect
+from ipu_emu.session.options.without_effect import say_without_effect
 from popdist_py.messages.suggestion import did_you_mean
 
 #: The flags of TF_POPLAR_FLAGS that have an effect, and the others.

@@ -8,6 +8,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import array_ops, custom_gradient
 from tensorflow.python.util import nest
 
+from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, current_trace
 
 
@@ -37,6 +38,7 @@ def _reduced(x: Any, mean: bool, size: int | None, name: str) -> Any:
     return custom_gradient.custom_gradient(reduce)(ops.convert_to_tensor(x))
 
 
+@without_effect("inplace")
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
     """Return ``tensors``, which the program guarantees to be equal on all replicas."""
     return nest.map_structure(array_ops.identity, tensors)

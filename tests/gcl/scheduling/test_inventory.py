@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gcl.scheduling.options import UNUSED_VARIABLES, Options
+from tests.helpers.inventory_page import assert_counts
 
 TESTS = Path(__file__).parents[1]
 
@@ -31,6 +32,8 @@ SHOWN = {
 def test_every_option_has_a_row() -> None:
     names = [line.partition(" = ")[0] for line in str(Options()).splitlines()]
     assert sorted(SHOWN) == sorted([*names, *UNUSED_VARIABLES])
+    said = sum(test == _NAMED for test in SHOWN.values())
+    assert_counts("options and variables of GCL", len(SHOWN) - said, 0, said)
 
 
 @pytest.mark.parametrize("shown", sorted(set(SHOWN.values())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from ipu_emu.poptorch.aten.random import RULES as RANDOM_RULES  # noqa: E402
 from ipu_emu.poptorch.aten.table import RULES  # noqa: E402
 from ipu_emu.poptorch.tracing import recorder  # noqa: E402
 from ipu_emu.poptorch.tracing.trace import trace_module  # noqa: E402
+from tests.ipu_emu.helpers.argument_cases import arguments  # noqa: E402
 from tests.ipu_emu.helpers.edge_cases import FAMILIES, Case  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -74,7 +76,7 @@ def on_device(calls: Calls) -> list[Any]:
 def eagerly(calls: Calls) -> list[Any]:
     results = calls(*(x.clone() for x in calls.inputs))
     results[-1].backward()
-    return [*results[:-1], *(torch.zeros_like(x) if x.grad is None else x.grad for x in calls.shifts)]
+    return [*results[:-1], *(torch.zeros_like(x) if x.grad is None else x.grad.to_dense() for x in calls.shifts)]
 
 
 def difference(tensor: Any, expected: Any) -> str:
@@ -89,9 +91,9 @@ def difference(tensor: Any, expected: Any) -> str:
     return f"{a[wrong][:4].tolist()}, expected {b[wrong][:4].tolist()}" if wrong.any() else ""
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_values_and_gradients_equal_pytorch(family: str) -> None:
-    calls = Calls(list(FAMILIES[family]()))
+@pytest.mark.parametrize("family", [*FAMILIES.values(), arguments], ids=lambda family: family.__name__)
+def test_values_and_gradients_equal_pytorch(family: Callable[[], Iterator[Case]]) -> None:
+    calls = Calls(list(family()))
     expected, names = eagerly(calls), [name for part in calls.places() for name in part]
     pairs = zip(names, on_device(calls), expected, strict=True)
     differing = [f"{name}: {text}" for name, tensor, right in pairs if (text := difference(tensor, right))]

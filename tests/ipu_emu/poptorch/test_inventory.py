@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
 
 import ipu_emu.poptorch as poptorch  # noqa: E402
+from tests.helpers.inventory_page import assert_counts  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
@@ -147,6 +148,8 @@ def setters():
 def test_every_setter_has_a_row():
     rows = [*SEEN, *" ".join(SHOWN.values()).split()]
     assert sorted(rows) == sorted(setters())
+    said = [row for test, names in SHOWN.items() if test.endswith(("is_named", "are_named")) for row in names.split()]
+    assert_counts("options of PopTorch", len(rows) - len(said), 0, len(said))
 
 
 @pytest.mark.parametrize("shown", SHOWN)

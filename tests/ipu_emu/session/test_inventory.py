@@ -11,6 +11,7 @@ import pytest
 
 from ipu_emu import popart
 from ipu_emu.session.options.settings import Settings
+from tests.helpers.inventory_page import assert_counts
 
 TESTS = Path(__file__).parents[2]
 
@@ -177,6 +178,13 @@ def options_with_effect(settings, prefix=""):
             yield f"{prefix}{name}"
 
 
+def settings_of(settings):
+    yield settings
+    for name in settings.defaults:
+        if isinstance(value := getattr(settings, name), Settings):
+            yield from settings_of(value)
+
+
 #: Options of tensors that are never sharded, whose sharding a warning names.
 SAID = {
     f"{kind}TensorLocationSettings.{name}"
@@ -194,6 +202,8 @@ def test_every_session_option_has_a_row():
     rows = [*" ".join(SHOWN.values()).split(), *SAID]
     assert len(rows) == len(set(rows))
     assert sorted(rows) == sorted(options_with_effect(popart.SessionOptions()))
+    without = sum(len(settings.without_effect) for settings in settings_of(popart.SessionOptions()))
+    assert_counts("session options of PopART", len(rows) - len(SAID), 0, len(SAID) + without)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from poprun_py.plan.pod_environment import with_pod_environment
 from poprun_py.site.cluster import Cluster
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
+from tests.helpers.inventory_page import assert_counts
 
 ROOT = Path(__file__).parents[3]
 
@@ -234,3 +235,4 @@ def test_the_counts_on_the_page():
     options, variables = len(OPTIONS) - len(SAID), len(variables_in_the_code())
     assert f"{options} options of `poprun-py` and {variables} variables have an effect" in page
     assert f"{len(SAID)} options have none" in page
+    assert_counts("options and variables of `poprun-py`", options + variables, 0, len(SAID))

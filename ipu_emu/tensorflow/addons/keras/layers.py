@@ -9,6 +9,7 @@ from tensorflow.python.ops import array_ops, math_ops, nn_impl
 from tf_keras import activations, initializers
 from tf_keras import layers as keras_layers
 
+from ipu_emu.session.options.without_effect import say_without_effect, without_effect
 from ipu_emu.tensorflow.api.ops.embedding_ops import embedding_lookup
 from ipu_emu.tensorflow.api.ops.pipelining_ops import recomputation_checkpoint
 from ipu_emu.tensorflow.trace.collectives import assume_equal_across_replicas
@@ -43,10 +44,11 @@ class RecomputationCheckpoint(keras_layers.Layer):  # type: ignore[misc]
 
 
 class Dropout(keras_layers.Dropout):  # type: ignore[misc]
-    """Sets a fraction ``rate`` of elements to 0 in training. ``ref`` is accepted: the same numbers are drawn again
-    for the backward pass in any case.
+    """Sets a fraction ``rate`` of elements to 0 in training. ``ref`` has no effect, as a warning says: the backward
+    pass draws the same numbers in any case.
     """
 
+    @without_effect("ref")
     def __init__(
         self, rate: float = 0.5, noise_shape: Any = None, seed: Any = None, ref: bool = False, **options: Any
     ) -> None:
@@ -174,7 +176,7 @@ class LayerNormalization(keras_layers.LayerNormalization):  # type: ignore[misc]
 
 
 class LSTM(keras_layers.LSTM):  # type: ignore[misc]
-    """A long short-term memory; options of the IPU's kernels are accepted without effect."""
+    """A long short-term memory; a warning names options of the IPU's kernels, which have no effect."""
 
     def __init__(self, units: int, **options: Any) -> None:
         super().__init__(units, **_of_keras(options))
@@ -207,6 +209,7 @@ class SerialDense(keras_layers.Dense):  # type: ignore[misc]
             )
         if serialization_factor < 1:
             raise ValueError(f"serialization_factor has to be at least 1, but was {serialization_factor}.")
+        say_without_effect("Arguments of SerialDense", ["serialization_factor"][: serialization_factor > 1])
         super().__init__(units, activation=activations.get(activation), **options)
         self.serialization_factor, self.serialization_dimension = serialization_factor, serialization_dimension
 
@@ -225,7 +228,8 @@ _KERNEL_OPTIONS = ("partials_dtype", "available_memory_proportion_fwd", "availab
 
 
 def _of_keras(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a recurrent layer that Keras also has."""
+    """The options of a recurrent layer that Keras also has; a warning names the others."""
+    say_without_effect("Arguments of recurrent layers", [n for n in _KERNEL_OPTIONS if options.get(n) is not None])
     return {name: value for name, value in options.items() if name not in _KERNEL_OPTIONS}
 
 

@@ -10,9 +10,10 @@ from typing import Any
 from tensorflow.python.eager import context, def_function
 from tensorflow.python.framework import ops
 from tensorflow.python.framework import tensor as tensor_lib
-from tensorflow.python.ops import variable_scope
+from tensorflow.python.ops import math_ops, variable_scope
 
 import popdist_py
+from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.api.distributed.host_collective_ops import allreduce, broadcast
 from ipu_emu.tensorflow.api.ipu_strategy import run_on_device
 from ipu_emu.tensorflow.run.function_programs import FunctionPrograms
@@ -27,6 +28,7 @@ __all__ = ["IPUMultiReplicaStrategyV1", "IPUMultiWorkerStrategyV1", "PopDistStra
 class PopDistStrategy:
     """Variables start with the values of the first instance; gradients are summed over all replicas."""
 
+    @without_effect("enable_dataset_iterators")
     def __init__(
         self,
         ipu_device: str = "/device:IPU:0",
@@ -64,6 +66,7 @@ class PopDistStrategy:
     def _reducing(self) -> Any:
         return reducing_gradients(self._reduces)
 
+    @without_effect("options")
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         """Call ``fn`` as part of the program that is being compiled; in eager mode, compile and run a tf.function."""
         with self._reducing(), variable_scope.variable_creator_scope(_from_first):
@@ -74,10 +77,12 @@ class PopDistStrategy:
     experimental_run_v2 = run
 
     def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
-        """The sum or the mean over all replicas; outside a program, over all instances."""
+        """The sum or the mean over all replicas, and over ``axis``; outside a program, over all instances."""
         name = str(getattr(reduce_op, "value", reduce_op)).lower()
         if name not in ("sum", "mean"):
             raise ValueError(f"Unsupported reduce op: {reduce_op}")
+        if axis is not None:
+            value = (math_ops.reduce_sum if name == "sum" else math_ops.reduce_mean)(value, axis)
         if current_trace() is None:
             return allreduce(value, name)
         return (cross_replica_sum if name == "sum" else cross_replica_mean)(value)
@@ -90,6 +95,7 @@ IPUMultiReplicaStrategyV1 = PopDistStrategy
 class IPUMultiWorkerStrategyV1(PopDistStrategy):
     """The strategy of early releases for several instances; the cluster is that of the launcher."""
 
+    @without_effect("cluster_resolver", "variables_on_host")
     def __init__(
         self, cluster_resolver: Any = None, ipu_device: str = "/device:IPU:0", variables_on_host: bool = False
     ) -> None:

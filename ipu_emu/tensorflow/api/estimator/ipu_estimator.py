@@ -17,6 +17,7 @@ from tensorflow.python.util import nest
 
 import popdist_py
 from ipu_emu.ops.core.axis_sums import mean_of
+from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.api import ipu_compiler, loops, scopes
 from ipu_emu.tensorflow.api.config import IPUConfig
 from ipu_emu.tensorflow.api.estimator.ipu_run_config import RunConfig
@@ -69,6 +70,8 @@ class IPUEstimator:
         """Train for ``steps`` steps, or up to ``max_steps``, or to the end of the data."""
         if steps is not None and max_steps is not None:
             raise ValueError("Can not provide both steps and max_steps.")
+        if saving_listeners:
+            raise NotImplementedError("saving_listeners are not called; pass a hook with after_run instead")
         with self._graph(ModeKeys.TRAIN, input_fn) as (queue, structure):
             outfeed = IPUOutfeedQueue(IPUOutfeedMode.LAST)
             operation = self._program(ModeKeys.TRAIN, queue, structure, outfeed, self._iterations)
@@ -95,6 +98,7 @@ class IPUEstimator:
             )
         return None if remaining is None else int(present) + remaining
 
+    @without_effect("name")
     def evaluate(
         self,
         input_fn: Callable[..., Any],

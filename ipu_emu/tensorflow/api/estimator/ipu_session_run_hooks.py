@@ -11,6 +11,7 @@ from tensorflow.python.platform import tf_logging
 from tensorflow.python.training import basic_session_run_hooks, session_run_hook
 from tensorflow.python.util import nest
 
+from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.api.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 
 __all__ = ["IPULoggingTensorHook"]
@@ -21,6 +22,7 @@ class IPULoggingTensorHook(session_run_hook.SessionRunHook):  # type: ignore[mis
 
     LoggingMode = IPUOutfeedMode
 
+    @without_effect("feed_name", "replication_factor")
     def __init__(
         self,
         every_n_iter: int | None = None,

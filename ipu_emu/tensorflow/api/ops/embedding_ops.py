@@ -6,9 +6,12 @@ from typing import Any
 
 from tensorflow.python.ops import array_ops
 
+from ipu_emu.session.options.without_effect import without_effect
+
 __all__ = ["HostEmbedding", "create_host_embedding", "embedding_lookup"]
 
 
+@without_effect("serialization_factor", "indices_are_sorted")
 def embedding_lookup(
     params: Any,
     ids: Any,

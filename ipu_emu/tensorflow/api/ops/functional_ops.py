@@ -6,9 +6,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ipu_emu.session.options.without_effect import without_effect
+
 __all__ = ["function", "outlined_function"]
 
 
+@without_effect("unique_sharding", "keep_input_layouts", "name")
 def outlined_function(
     func: Callable[..., Any] | None = None,
     unique_sharding: bool = False,

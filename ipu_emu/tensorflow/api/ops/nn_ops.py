@@ -9,6 +9,8 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import math_ops
 from tensorflow.python.ops import nn_ops as tf_nn
 
+from ipu_emu.session.options.without_effect import without_effect
+
 __all__ = ["gelu", "gelu_erf", "hard_sigmoid", "multi_conv", "softmax", "swish"]
 
 
@@ -37,6 +39,7 @@ def softmax(x: Any, stable: bool = False, name: str | None = None) -> Any:
     return tf_nn.softmax(x, name=name)
 
 
+@without_effect("options")
 def multi_conv(func: Callable[..., Any] | None = None, options: Any = None) -> Any:
     """Decorate a function whose convolutions may run at the same time; results do not depend on it."""
     if func is None:

@@ -37,24 +37,21 @@ def group_norm(
     assert member in axes
     mean, variance = nn_impl.moments_v2(wide, axes, keepdims=True)
     output = array_ops.reshape((wide - mean) * math_ops.rsqrt(variance + epsilon), shape)
-    return _scaled(output, channels, axis, center, scale, param_initializers, trainable, scope or "GroupNorm", reuse)
+    options = {"trainable": trainable, "collections": variables_collections}
+    with variable_scope.variable_scope(scope or "GroupNorm", reuse=reuse, use_resource=True):
+        return _scaled(output, channels, axis, center, scale, param_initializers or {}, options)
 
 
-def _scaled(
-    x: Any, channels: int, axis: int, center: bool, scale: bool, custom: Any, trainable: bool, scope: Any, reuse: Any
-) -> Any:
+def _scaled(x: Any, channels: int, axis: int, center: bool, scale: bool, initializers: Any, options: Any) -> Any:
     """``x`` times gamma plus beta, one of each per channel."""
-    initializers, wide = custom or {}, [1] * len(x.shape)
+    wide = [1] * len(x.shape)
     wide[axis] = channels
-    with variable_scope.variable_scope(scope, reuse=reuse, use_resource=True):
-        if scale:
-            initial = initializers.get("gamma", init_ops.ones_initializer())
-            gamma = variable_scope.get_variable("gamma", [channels], x.dtype, initial, trainable=trainable)
-            x = x * array_ops.reshape(gamma, wide)
-        if center:
-            initial = initializers.get("beta", init_ops.zeros_initializer())
-            beta = variable_scope.get_variable("beta", [channels], x.dtype, initial, trainable=trainable)
-            x = x + array_ops.reshape(beta, wide)
+    if scale:
+        initial = initializers.get("gamma", init_ops.ones_initializer())
+        x = x * array_ops.reshape(variable_scope.get_variable("gamma", [channels], x.dtype, initial, **options), wide)
+    if center:
+        initial = initializers.get("beta", init_ops.zeros_initializer())
+        x = x + array_ops.reshape(variable_scope.get_variable("beta", [channels], x.dtype, initial, **options), wide)
     return x
 
 
@@ -65,8 +62,8 @@ def layer_norm(
 ) -> Any:  # fmt: skip
     """Normalise all values of a sample."""
     return group_norm(
-        inputs, 1, channels_axis, center, scale, epsilon, param_initializers, reuse, trainable=trainable,
-        scope=scope or "LayerNorm",
+        inputs, 1, channels_axis, center, scale, epsilon, param_initializers, reuse, variables_collections, training,
+        trainable, scope or "LayerNorm",
     )  # fmt: skip
 
 
@@ -78,6 +75,6 @@ def instance_norm(
     """Normalise each channel of a sample."""
     channels = int(inputs.shape[channels_axis])
     return group_norm(
-        inputs, channels, channels_axis, center, scale, epsilon, param_initializers, reuse, trainable=trainable,
-        scope=scope or "InstanceNorm",
+        inputs, channels, channels_axis, center, scale, epsilon, param_initializers, reuse, variables_collections,
+        training, trainable, scope or "InstanceNorm",
     )  # fmt: skip

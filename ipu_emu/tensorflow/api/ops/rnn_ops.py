@@ -7,7 +7,13 @@ from typing import Any
 from tensorflow.python.framework import dtypes
 from tensorflow.python.ops import array_ops, array_ops_stack, init_ops, math_ops, variable_scope
 
+from ipu_emu.session.options.without_effect import say_without_effect, without_effect
+
 __all__ = ["PopnnGRU", "PopnnLSTM"]
+
+
+#: Arguments of recurrent layers that only tune a real IPU.
+_OPTIONS = frozenset({"available_memory_proportion_fwd", "available_memory_proportion_bwd", "options", "options_bwd"})
 
 
 class _Recurrent:
@@ -15,6 +21,7 @@ class _Recurrent:
 
     gates = 1
 
+    @without_effect("partials_dtype")
     def __init__(
         self,
         num_units: int,
@@ -28,6 +35,10 @@ class _Recurrent:
         name: str | None = None,
         **options: Any,
     ) -> None:
+        unknown = options.keys() - _OPTIONS
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no arguments {', '.join(sorted(unknown))}")
+        say_without_effect(f"Arguments of {type(self).__name__}", options)
         known = {"tanh": math_ops.tanh, "sigmoid": math_ops.sigmoid}
         if activation not in known or recurrent_activation not in known:
             raise ValueError(f"The activations of a recurrent layer are {', '.join(known)}")

@@ -6,6 +6,7 @@ from typing import Any
 
 from tensorflow.python.framework import dtypes
 
+from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.api.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_emu.tensorflow.api.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import IpuOptimizer, apply_gradients, totals
@@ -68,6 +69,7 @@ def _is_type(value: Any) -> bool:
 class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
     """The same, by the name of early releases."""
 
+    @without_effect("verify_usage")
     def __init__(
         self,
         opt: Any,
