@@ -149,8 +149,7 @@ class PoplarExecutor(Inspection):
         if other is not None and other is not self:
             other.copyWeightsToHostIfNeeded()
         trace, self._arguments = self._trace(args, kwargs)
-        if self._training:
-            self._modes = [(name, one, one.training) for name, one in self._user_model.named_modules()]
+        self._modes = [(name, one, one.training) for name, one in self.model.named_modules()]
         if self._training and maximizes(self._optimizer):
             trace.negate_loss()
         check_buffers(self._model, trace.changed_buffers, self._options)

@@ -76,6 +76,7 @@ class _Tracer:
         self.tied: dict[str, str] = {}
         self.training, self.multi_conv = False, False
         self.overlaps: list[str] = []
+        self.outer_scopes: list[str] = []
 
     def run(
         self, inputs: Sequence[torch.Tensor], call: Callable[[Sequence[torch.Tensor]], Any], training: bool

@@ -21,7 +21,7 @@ from ipu_emu.session.compiled_program import CompiledProgram, Target, compile_pr
 from ipu_emu.session.memory_advice import MemoryAdvice
 from ipu_emu.session.options.compile_options import cache_folder
 from ipu_emu.tensorflow.run.configured_system import DeviceShare, is_attached
-from ipu_emu.tensorflow.run.environment import flags
+from ipu_emu.tensorflow.run.environment import flags, uses_ipu_model
 from ipu_emu.tensorflow.run.section_import import ImportedSection
 
 _REDUCTIONS = {"RUNNING_MEAN": GradientReduction.MEAN_RUNNING}
@@ -92,6 +92,7 @@ def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic:
             io_tiles=int(_option(share, "io_tiles.num_io_tiles", 0)),
             order=_order(imported, share),
             version="" if is_attached(share.system) else share.system.config.device_connection.version,
+            model=uses_ipu_model(),
         ),
         MemoryAdvice(words, lambda request: replace(state, options=request.options), further=_FURTHER),
         cache=cache_folder(flags().get("executable_cache_path")),

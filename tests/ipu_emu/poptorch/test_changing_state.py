@@ -2,6 +2,7 @@
 
 import copy
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -145,6 +146,23 @@ def test_what_would_be_recorded_once_or_not_at_all_is_refused_with_its_line(func
     with pytest.raises(poptorch.Error, match=r"test_changing_state\.py:\d+"):
         poptorch.trainingModel(module, optimizer=torch.optim.SGD(module.parameters(), 0.1))(torch.ones(4, 2))
     random.setstate(state)
+
+
+@pytest.mark.parametrize("wrap", [poptorch.inferenceModel, poptorch.trainingModel])
+def test_a_mode_that_changes_after_the_compilation_is_said_once(wrap):
+    class Dropped(nn.Sequential):
+        def forward(self, x):
+            return poptorch.identity_loss(super().forward(x), "sum")
+
+    module = Dropped(nn.Linear(2, 2), nn.Dropout(0.9)).eval()
+    model = wrap(module)
+    model(torch.ones(1, 2))
+    module[1].train()
+    with pytest.warns(UserWarning, match="The module 1 was compiled in evaluation mode and is in training"):
+        model(torch.ones(1, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(torch.ones(1, 2))
 
 
 def test_a_hook_on_a_parameter_is_refused_by_name():
