@@ -110,8 +110,8 @@ class OpRecorder(TorchDispatchMode):
         for name in mutated:
             if isinstance(arguments.get(name), torch.Tensor):
                 self.storages.prepare(arguments[name])
-        # Parts of an unsafe split, which recurrent cells use, share the memory of the whole.
-        is_view = base.startswith("unsafe_") or any(r.alias_info is not None for r in func._schema.returns)
+        # Parts of an unsafe split, which recurrent cells use, share the memory of the whole, as an unsafe view does.
+        is_view = base.lstrip("_").startswith("unsafe_") or any(r.alias_info is not None for r in func._schema.returns)
         read = self.storages.read if is_view and not mutated else self._operand
         values = {id(one): read(one) for one in tensors}
         # Results that cannot be read on the host need no values there.
@@ -127,7 +127,7 @@ class OpRecorder(TorchDispatchMode):
         if any(one.alias_info is not None and one.alias_info.is_write for one in func._schema.returns):
             for name, value in zip(mutated, made, strict=False):
                 if value is not None and isinstance(arguments[name], torch.Tensor):
-                    self.storages.write(arguments[name], value)
+                    self.storages.write(arguments[name], self._changed(arguments[name], value))
             return out
         for number, (result, value) in enumerate(zip(results, made, strict=True)):
             if value is None or not result.numel():
@@ -146,6 +146,13 @@ class OpRecorder(TorchDispatchMode):
         if (torch.is_grad_enabled() and follows) or value.tensor.id not in self.carrying:
             return value
         return self.carrying.detached(value)
+
+    def _changed(self, tensor: torch.Tensor, value: Value) -> Value:
+        """The new value of a tensor; if PyTorch does not record the change, gradients pass to the old value."""
+        old = self.storages.read(tensor)
+        if (torch.is_grad_enabled() and tensor.requires_grad) or old.tensor.id not in self.carrying:
+            return value
+        return self.carrying.detached(value) + (old - self.carrying.detached(old))
 
     def _write(self, tensor: torch.Tensor, value: Value) -> None:
         """Change a tensor in place, which may be a constant."""

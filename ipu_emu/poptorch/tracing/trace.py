@@ -165,9 +165,10 @@ class _Tracer:
         buffers = [(one, one.detach().clone()) for one in self.module.buffers()]
         versions = {name: one._version for name, one in self.module.named_buffers()}
         tables = [(one, dict(one._buffers), dict(one._parameters)) for one in self.module.modules()]
+        memories = [(one, one.data) for one in (*self.module.buffers(), *self.module.parameters())]
         try:
             yield
-            self._check_tables(tables)
+            self._check_tables(tables, {id(one) for one, old in memories if one.data_ptr() != old.data_ptr()})
             self.changed = frozenset(
                 name for name, one in self.module.named_buffers() if one._version != versions.get(name, one._version)
             )
@@ -175,12 +176,16 @@ class _Tracer:
             for owner, old_buffers, old_parameters in tables:
                 owner._buffers.update(old_buffers)
                 owner._parameters.update(old_parameters)
+            for one, old in memories:
+                if one.data_ptr() != old.data_ptr():
+                    one.data = old
             with torch.no_grad():
                 for one, old in buffers:
                     one.detach().copy_(old)
             torch.set_rng_state(state)
 
-    def _check_tables(self, tables: Sequence[Any]) -> None:
+    def _check_tables(self, tables: Sequence[Any], moved: set[int]) -> None:
+        """Raise poptorch.Error for a name that has gone or has another tensor, or whose tensor has other memory."""
         names = {id(one): name for name, one in self.module.named_modules()}
         for owner, buffers, parameters in tables:
             if isinstance(owner, torch.nn.modules.batchnorm._NormBase):
@@ -193,7 +198,7 @@ class _Tracer:
                     path = f"{names[id(owner)]}.{name}".lstrip(".")
                     if name not in new:
                         raise Error(f"{kind} {path} is removed from the model when calling the forward method.")
-                    if new[name] is not tensor:
+                    if new[name] is not tensor or id(tensor) in moved:
                         raise Error(
                             f"{kind} {path} is reassigned within the model when calling the forward method. This is "
                             f"not supported. Consider using self.{name}.copy_(src) to copy data from a source "
