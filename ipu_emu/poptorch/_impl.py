@@ -1,4 +1,4 @@
-"""_impl: PopTorch's internals, which are refused by name, but for ops that have a public function of the same form."""
+"""_impl: PopTorch's internals, refused by name, but for ops that have a public function of the same form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from ipu_emu.poptorch import ops
 def _refuse(module: str, name: str) -> None:
     if name.startswith("__"):
         raise AttributeError(name)
-    raise AttributeError(f"{module}.{name} is internal to PopTorch and not emulated; use the public names of poptorch")
+    raise AttributeError(
+        f"{module}.{name} is internal to PopTorch and not emulated; use the public names of poptorch"
+    )
 
 
 def __getattr__(name: str) -> Any:

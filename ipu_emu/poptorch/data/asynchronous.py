@@ -90,8 +90,8 @@ def _fill(
 ) -> None:
     """Load the data set pass by pass; a message on ``commands`` starts the next one.
 
-    Workers of the data set start by ``start_method``, the program's: this process would start them in its own way, which
-    may import the program again in each of them.
+    Workers of the data set start by ``start_method``, that of the program: in the way of this process, each of them
+    may import the program again.
     """
     multiprocessing.set_start_method(start_method, force=True)
     free, ready, commands = channels

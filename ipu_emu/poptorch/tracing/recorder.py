@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,7 +42,7 @@ _CAST_TO_FIRST = frozenset(
         "linear",
     ]
 )
-_PACKAGE = str(Path(__file__).parents[1])
+_PACKAGES = tuple(str(Path(__file__).parents[3] / name) for name in ("ipu_emu", "popdist_py"))
 _FACTORIES = frozenset(["empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"])
 
 
@@ -73,6 +74,11 @@ class OpRecorder(TorchDispatchMode):
         arguments = _bound(func, args, kwargs)
         tensors = list(tensors_in(arguments.values()))
         mutated = [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        if any(self.storages.is_of_an_earlier_call(one) for one in tensors):
+            raise Error(
+                f"{self.where()} uses a tensor that an earlier call of forward computed, and the graph is recorded "
+                "once: keep it in a buffer, which forward changes in place"
+            )
         if base in _FACTORIES:
             return func(*args, **kwargs).zero_()  # what the memory held before must not become a constant
         if not any(self.storages.knows(one) for one in tensors) and (base not in RANDOM or not self._draws(func)):
@@ -111,13 +117,23 @@ class OpRecorder(TorchDispatchMode):
             if isinstance(arguments.get(name), torch.Tensor):
                 self.storages.prepare(arguments[name])
         # Parts of an unsafe split, which recurrent cells use, share the memory of the whole, as an unsafe view does.
-        is_view = base.lstrip("_").startswith("unsafe_") or any(r.alias_info is not None for r in func._schema.returns)
+        is_view = base.lstrip("_").startswith("unsafe_") or any(
+            r.alias_info is not None for r in func._schema.returns
+        )
         read = self.storages.read if is_view and not mutated else self._operand
         values = {id(one): read(one) for one in tensors}
         # Results that cannot be read on the host need no values there.
         unread = base in PRODUCTS and not mutated and not all(one.tensor.id in self.known for one in values.values())
+        given = [(kwargs[name], kwargs[name].shape) for name in mutated if name in kwargs]
         out = zeros_of_product(base, func, args, kwargs) if unread else func(*args, **kwargs)
+        if any(one.shape != shape for one, shape in given):
+            raise Error(f"{base} in {self.where()} gives its out= another shape; give it a tensor of the right shape")
         results = _flat(out)
+        if any(one.is_complex() for one in results):
+            raise Error(
+                f"aten::{base} in {self.where()} gives complex numbers, which IPUs do not support; compute with "
+                "real and imaginary parts"
+            )
         rule_name = _IN_PLACE.get(base, base) if mutated and base in _IN_PLACE else base
         call = Call(rule_name, arguments, values, self.writer, self._write)
         call.outputs = results
@@ -217,7 +233,7 @@ class OpRecorder(TorchDispatchMode):
         frame: Any = sys._getframe()
         while frame is not None:
             file = frame.f_code.co_filename
-            if "/torch/" not in file and not file.startswith(_PACKAGE):
+            if "/torch/" not in file and not file.startswith(_PACKAGES) and file != contextlib.__file__:
                 return file, frame.f_lineno
             frame = frame.f_back
         return "", 0

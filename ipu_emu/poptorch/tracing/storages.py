@@ -19,6 +19,7 @@ import torch
 
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.dtypes import as_numpy
+from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 
 _Key = tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]
@@ -47,19 +48,33 @@ def _key(tensor: torch.Tensor) -> _Key:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except NotImplementedError:
+        raise Error(
+            "forward uses tensors without memory of their own, such as those of torch.func.grad, which cannot be "
+            "recorded; write derivatives as ops of forward",
+            "poptorch_py_error",
+        ) from None
 
 
 class Storages:
-    """The values of tensors; those that do not depend on the device are constants."""
+    """The values of tensors; those that do not depend on the device are constants.
 
-    def __init__(self, writer: GraphWriter) -> None:
-        self._writer = writer
+    ``earlier``: those of an earlier recording, whose tensors the module may have kept.
+    """
+
+    def __init__(self, writer: GraphWriter, earlier: Storages | None = None) -> None:
+        self._writer, self._earlier = writer, earlier
         self._storages: dict[int, _Storage] = {}
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor depends on values of the device."""
         return _address(tensor) in self._storages
+
+    def is_of_an_earlier_call(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor depends on values of the device in an earlier recording alone."""
+        return self._earlier is not None and self._earlier.knows(tensor) and not self.knows(tensor)
 
     def set(self, tensor: torch.Tensor, value: Value) -> None:
         """Give a tensor with memory of its own a value."""

@@ -62,13 +62,19 @@ class _Tracer:
     """One recording; ``changing`` are the buffers that forward is known to change."""
 
     def __init__(
-        self, module: torch.nn.Module, changing: frozenset[str], *, scoped: bool, replicas: tuple[int, int]
+        self,
+        module: torch.nn.Module,
+        changing: frozenset[str],
+        *,
+        scoped: bool,
+        replicas: tuple[int, int],
+        earlier: _Tracer | None = None,
     ) -> None:
         self.module, self.changing, self.replicas = module, changing, replicas
         self.changed: frozenset[str] = frozenset()
         self.parts: dict[int, torch.nn.Parameter] = {}
         self.writer = GraphWriter(scoped=scoped)
-        self.storages = Storages(self.writer)
+        self.storages = Storages(self.writer, None if earlier is None else earlier.storages)
         self.log = BlockLog()
         self.recorder = OpRecorder(self.writer, self.storages, self.log)
         self.losses: list[str] = []
@@ -414,10 +420,10 @@ def trace_module(
 
     Raise poptorch.Error for a model that cannot be a graph, and name all ops that have no rule at once.
     """
-    changing = frozenset(_batch_counts(module))
+    changing, tracer = frozenset(_batch_counts(module)), None
     while True:
         before = random_states()
-        tracer = _Tracer(module, changing, scoped=scoped, replicas=replicas)
+        tracer = _Tracer(module, changing, scoped=scoped, replicas=replicas, earlier=tracer)
         trace = tracer.run(inputs, call, training)
         new = tracer.changed - changing
         integers = {name for name, one in module.named_buffers() if not one.is_floating_point()}
@@ -425,7 +431,7 @@ def trace_module(
             break
         changing |= new
     for pair in seeds(drawn=before != random_states()):
-        again = _Tracer(module, changing, scoped=scoped, replicas=replicas)
+        again = _Tracer(module, changing, scoped=scoped, replicas=replicas, earlier=tracer)
         with other_state(module, pair):
             try:
                 second = again.run(other_data(inputs), call, training)

@@ -213,4 +213,3 @@ def test_an_ipu_model_has_any_number_of_ipus_and_no_replicas():
     with pytest.raises(poptorch.Error, match="2 replicas on an IPU Model, which does not support replication"):
         compiled(True, replicas=2)
     compiled(False, replicas=2)
-
