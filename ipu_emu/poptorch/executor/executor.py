@@ -23,6 +23,7 @@ from ipu_emu.poptorch.executor.device_program import DeviceProgram, TrainedState
 from ipu_emu.poptorch.executor.hooks import compilation
 from ipu_emu.poptorch.executor.inspection import Inspection
 from ipu_emu.poptorch.executor.paused_collection import paused_collection
+from ipu_emu.poptorch.executor.recorded_state import RecordedState
 from ipu_emu.poptorch.executor.saved_program import read_program, write_program
 from ipu_emu.poptorch.executor.wrapped_modules import executor_of, unwrap, wrap
 from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
@@ -65,6 +66,7 @@ class PoplarExecutor(Inspection):
         self._compile_seconds: float | None = None
         self._warned: set[str] = set()
         self._modes: list[tuple[str, torch.nn.Module, bool]] = []
+        self._recorded: RecordedState | None = None
         if not training:
             check_inference(self._options)
         if training:
@@ -150,6 +152,7 @@ class PoplarExecutor(Inspection):
             other.copyWeightsToHostIfNeeded()
         trace, self._arguments = self._trace(args, kwargs)
         self._modes = [(name, one, one.training) for name, one in self.model.named_modules()]
+        self._recorded = RecordedState(self._user_model, self._model)
         if self._training and maximizes(self._optimizer):
             trace.negate_loss()
         check_buffers(self._model, trace.changed_buffers, self._options)
@@ -204,6 +207,9 @@ class PoplarExecutor(Inspection):
             if module.training is not mode:
                 self._mode_has_changed(name, mode)
                 break
+        if self._recorded is not None:
+            for text in self._recorded.changes():
+                self._warn_of_change(text)
         self._refresh()
         tensors = self._given
         outputs = self._program.run([cleaned(one, f"{number}") for number, one in enumerate(tensors)])
@@ -216,10 +222,12 @@ class PoplarExecutor(Inspection):
 
     def _mode_has_changed(self, name: str, mode: bool) -> None:
         """Warn, once, that the mode of a module is not the one that was compiled."""
-        text = _changed_mode(name, mode)
+        self._warn_of_change(_changed_mode(name, mode))
+
+    def _warn_of_change(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
-            warnings.warn(f"{text}; the compiled program runs as before", stacklevel=3)
+            warnings.warn(f"{text}; the compiled program runs as before", stacklevel=4)
 
     def _start(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Compile for the first arguments, match later ones with them, and attach to a device if there is none."""

@@ -256,6 +256,41 @@ def test_a_mode_that_changes_after_the_compilation_is_said_once(wrap):
         model(torch.ones(1, 2))
 
 
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            lambda module: setattr(module, "calls", 7),
+            "The attribute calls of the module was compiled as 0 and is 7 now",
+        ),
+        (lambda module: setattr(module.drop, "p", 0.1), "The attribute drop.p of the module was compiled as 0.5"),
+        (
+            lambda module: setattr(module, "scale", torch.ones(3)),
+            r"scale of the module was compiled as a tensor \[2\]",
+        ),
+        (
+            lambda module: module.layer.requires_grad_(False),
+            "requires_grad of the parameter layer.bias was compiled as",
+        ),
+    ],
+)
+def test_attributes_that_change_after_the_compilation_are_said_once(change, text):
+    module = Own(lambda module, x: module.drop(x) * module.calls * module.scale)
+    module.drop, module.scale = nn.Dropout(0.5), torch.ones(2)
+    model = poptorch.trainingModel(module)
+    model(torch.ones(1, 2))
+    module.calls = int("0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(torch.ones(1, 2))
+    change(module)
+    with pytest.warns(UserWarning, match=text):
+        model(torch.ones(1, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(torch.ones(1, 2))
+
+
 def test_a_hook_on_a_parameter_is_refused_by_name():
     module = Own(lambda module, x: x)
     module.layer.weight.register_hook(lambda g: g * 0)
