@@ -542,6 +542,8 @@ def products() -> Iterator[Case]:
     yield "cross", lambda a, b: torch.linalg.cross(a, b, dim=0), (numbers(3, 2), numbers(3, 1))
     for layer in (
         torch.nn.LSTM(3, 2, 2, bidirectional=True),
+        torch.nn.LSTM(3, 4, 2, bidirectional=True, proj_size=2),
+        torch.nn.LSTM(3, 4, 2, bias=False, proj_size=2),
         torch.nn.GRU(3, 2),
         torch.nn.RNN(3, 2),
         torch.nn.RNN(3, 2, nonlinearity="relu", bias=False),
