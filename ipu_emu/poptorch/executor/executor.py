@@ -207,10 +207,10 @@ class PoplarExecutor(Inspection):
             if module.training is not mode:
                 self._mode_has_changed(name, mode)
                 break
+        self._refresh()
         if self._recorded is not None:
             for text in self._recorded.changes():
                 self._warn_of_change(text)
-        self._refresh()
         tensors = self._given
         outputs = self._program.run([cleaned(one, f"{number}") for number, one in enumerate(tensors)])
         if self._training:
@@ -276,11 +276,18 @@ class PoplarExecutor(Inspection):
                 self._program.set_scalars(self._rule(self._program.trace))
             return
         other = executor_of(self._user_model)
-        if other is not None and other._updates != self._seen_updates:
+        if other is None:
+            return
+        if other._updates != self._seen_updates:
             other.copyWeightsToHostIfNeeded()
             self._seen_updates = other._updates
             self._program.take(self._tensors())
             self._program.upload()
+        self._host_is_device()  # what changed since is what the other copied to the host
+
+    def _host_is_device(self) -> None:
+        if self._recorded is not None:
+            self._recorded.host_is_device()
 
     # The device
 
@@ -292,6 +299,7 @@ class PoplarExecutor(Inspection):
     def _attach(self) -> None:
         assert self._program is not None
         self._program.take(self._tensors())
+        self._host_is_device()
         try:
             self._program.attach()
         except EmulatorError as error:
@@ -348,6 +356,7 @@ class PoplarExecutor(Inspection):
         self._dirty = False  # first, because reading tensors would fetch again
         self._host_buffers_stale = False
         self._program.give(self._tensors())
+        self._host_is_device()
         if self._training:
             report_digest(self._user_model)
 
@@ -370,6 +379,7 @@ class PoplarExecutor(Inspection):
         self._dirty = False
         program.take(self._tensors())
         program.upload()
+        self._host_is_device()
         if self._training:
             self._updates += 1
 

@@ -31,15 +31,22 @@ class RecordedState:
         self._places = [(attributes, name) for _, attributes, name, _ in found]
         self._values = [value for _, _, _, value in found]
         self._parameters = dict(module.named_parameters())
-        self._trained = self._are_trained()
+        self._trained, self._versions = self._of_parameters()
 
-    def _are_trained(self) -> list[bool]:
+    def _of_parameters(self) -> tuple[list[bool], list[int]]:
+        """Whether each parameter is trained, and how often it was changed on the host."""
+        own = self._parameters.values()
         with torch._C.DisableTorchFunctionSubclass():  # which would fetch trained weights from the device
-            return list(map(torch.Tensor.requires_grad.__get__, self._parameters.values()))
+            return list(map(torch.Tensor.requires_grad.__get__, own)), list(map(torch.Tensor._version.__get__, own))
+
+    def host_is_device(self) -> None:
+        """Note that host and device have the same weights now."""
+        self._versions = self._of_parameters()[1]
 
     def changes(self) -> Iterator[str]:
         """Say what is no longer as it was recorded."""
-        values, trained = [attributes.get(name) for attributes, name in self._places], self._are_trained()
+        values = [attributes.get(name) for attributes, name in self._places]
+        trained, versions = self._of_parameters()
         if not all(map(is_, values, self._values)):
             for path, was, now in zip(self._paths, self._values, values, strict=True):
                 if was is not now and not _equal(was, now):
@@ -48,6 +55,10 @@ class RecordedState:
             for name, was, now in zip(self._parameters, self._trained, trained, strict=True):
                 if was is not now:
                     yield f"requires_grad of the parameter {name} was compiled as {was} and is {now} now"
+        if versions != self._versions:
+            changed = [one for one, a, b in zip(self._parameters, versions, self._versions, strict=True) if a != b]
+            self._versions = versions
+            yield f"{', '.join(changed)} changed on the host, and copyWeightsToDevice() was not called"
 
 
 def _equal(was: Any, now: Any) -> bool:

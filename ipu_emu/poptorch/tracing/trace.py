@@ -316,6 +316,8 @@ class _Tracer:
                     f"forward returns a {type(leaf).__name__} that holds tensors, whose values would be those of the "
                     "first call; return them in a tuple, a list or a dict, or register a parser for the type"
                 )
+            if isinstance(leaf, str):
+                raise Error(f"forward returns the text {leaf!r}; return tensors, numbers and None only")
             return leaf
         if not self.storages.knows(leaf):
             return leaf.detach()

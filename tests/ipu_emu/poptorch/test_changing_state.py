@@ -291,6 +291,34 @@ def test_attributes_that_change_after_the_compilation_are_said_once(change, text
         model(torch.ones(1, 2))
 
 
+@pytest.mark.parametrize("wrap", [poptorch.inferenceModel, poptorch.trainingModel])
+def test_weights_that_change_on_the_host_alone_are_said(wrap):
+    module = Own(lambda module, x: x)
+    model = wrap(module)
+    model(torch.ones(1, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module.layer.load_state_dict({name: torch.zeros_like(one) for name, one in module.layer.state_dict().items()})
+        model.copyWeightsToDevice()
+        assert model(torch.ones(1, 2)).sum() == 0
+    with torch.no_grad():
+        module.layer.bias.fill_(1.0)
+    with pytest.warns(
+        UserWarning, match=r"layer\.bias changed on the host, and copyWeightsToDevice\(\) was not called"
+    ):
+        model(torch.ones(1, 2))
+
+
+def test_a_text_is_no_result():
+    with pytest.raises(poptorch.Error, match="forward returns the text 'done'"):
+        poptorch.inferenceModel(Texts())(torch.ones(1, 2))
+
+
+class Texts(nn.Module):
+    def forward(self, x):
+        return x, "done"
+
+
 def test_a_hook_on_a_parameter_is_refused_by_name():
     module = Own(lambda module, x: x)
     module.layer.weight.register_hook(lambda g: g * 0)
