@@ -26,6 +26,8 @@ from ipu_emu.poptorch.tracing.storages import Storages
 
 #: In-place random ops; they have separate rules because they ignore the old values.
 _IN_PLACE = {"normal": "normal_in"}
+#: Ops that change the sizes and strides of a tensor in place.
+_TURNS = frozenset(("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze"))
 #: Ops that return a value to the host.
 _TO_HOST = {"_local_scalar_dense": "item", "is_nonzero": "is_nonzero", "equal": "equal"}
 #: Ops whose later operands are cast to the type of the first.
@@ -142,7 +144,11 @@ class OpRecorder(TorchDispatchMode):
             check_arguments(call, func)
         if any(one.alias_info is not None and one.alias_info.is_write for one in func._schema.returns):
             for name, value in zip(mutated, made, strict=False):
-                if value is not None and isinstance(arguments[name], torch.Tensor):
+                if value is None or not isinstance(arguments[name], torch.Tensor):
+                    continue
+                if base in _TURNS:
+                    self.storages.turned(arguments[name], value)
+                else:
                     self.storages.write(arguments[name], self._changed(arguments[name], value))
             return out
         for number, (result, value) in enumerate(zip(results, made, strict=True)):

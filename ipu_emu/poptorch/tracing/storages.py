@@ -117,6 +117,16 @@ class Storages:
         if key not in storage.views and key != _key(base):
             storage.views[key] = _View(value, storage.generation, _key(base), replay)
 
+    def turned(self, tensor: torch.Tensor, value: Value) -> None:
+        """Record the value of a tensor whose sizes and strides were changed in place, but not its elements.
+
+        Views that were made from it before are no longer replayed, as they would read its new sizes.
+        """
+        storage = self._storages[_address(tensor)]
+        for view in storage.views.values():
+            view.base = view.replay = None
+        storage.views.setdefault(_key(tensor), _View(value, storage.generation))
+
     def prepare(self, tensor: torch.Tensor) -> None:
         """Make the storage of a constant part of the graph, before a change in place."""
         if self.knows(tensor):

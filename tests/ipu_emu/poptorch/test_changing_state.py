@@ -218,7 +218,16 @@ def written_out(w):
     return (result.sum(0) * w).sum()
 
 
-@pytest.mark.parametrize("function", [unrecorded, through_unsafe_views, written_out])
+def turned(w):
+    y = w.view(2, 3) * 1
+    view = y[..., :2]
+    y.t_()
+    view.mul_(3)
+    y[0].add_(1)
+    return (view.sin().sum() + (y * torch.arange(6.0).view(3, 2)).sum()).cos()
+
+
+@pytest.mark.parametrize("function", [unrecorded, through_unsafe_views, written_out, turned])
 def test_changes_that_pytorch_does_not_record_and_unsafe_views_are_those_of_pytorch(function):
     check_training(function, [0.5, 1.0, -2.0, 0.1, 3.0, 0.3])
 
