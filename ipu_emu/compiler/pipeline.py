@@ -100,12 +100,12 @@ def start(graph: Graph, options: CompileOptions) -> CompileState:
 
 def passes(options: CompileOptions) -> list[Pass]:
     """Return the passes that run with ``options``."""
-    return [one for one in PASSES if one.applies(options)]
+    return [pass_ for pass_ in PASSES if pass_.applies(options)]
 
 
 def pass_named(name: str) -> Pass:
     """Return the pass called ``name``; raise EmulatorError if there is none."""
-    names = [one.name for one in PASSES]
+    names = [pass_.name for pass_ in PASSES]
     if name not in names:
         all = "; ipu-emu compile --list names all"
         raise EmulatorError(f"'{name}' is not a pass of the compiler{did_you_mean(name, names) or all}")
@@ -119,10 +119,10 @@ def run_passes(state: CompileState, *, stop_after: str | None = None) -> Compile
     """
     first = 1 + PASSES.index(pass_named(state.done[-1])) if state.done else 0
     end = 1 + PASSES.index(pass_named(stop_after)) if stop_after is not None else len(PASSES)
-    for one in PASSES[first:end]:
-        if one.applies(state.options):
-            with trace.span(one.name, trace.Category.COMPILATION):
-                state = replace(one.run(state), done=(*state.done, one.name))
+    for pass_ in PASSES[first:end]:
+        if pass_.applies(state.options):
+            with trace.span(pass_.name, trace.Category.COMPILATION):
+                state = replace(pass_.run(state), done=(*state.done, pass_.name))
     return state
 
 
@@ -181,7 +181,7 @@ def _plan_memory(state: CompileState) -> CompileState:
         program.instructions,
         batch_innermost=batch_innermost(graph),
         buckets=program.buckets,
-        kept=program.kept,
+        persistent=program.persistent,
         shared_places=program.shared_places,
     )
     anchors = {anchor.tensor: anchor for anchor in state.anchors}

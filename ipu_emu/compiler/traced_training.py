@@ -68,8 +68,8 @@ def to_bytes(state: CompileState) -> bytes:
 
 def from_bytes(data: bytes) -> CompileState:
     """Reverse ``to_bytes``; raise EmulatorError for other bytes. Nothing in them is executed."""
-    made = unpack(_MAGIC, data, "a traced step", classes=_CLASSES)
-    match made:
+    value = unpack(_MAGIC, data, "a traced step", classes=_CLASSES)
+    match value:
         case Graph() as graph, CompileOptions() as options, tuple() as gradients, bool() as trains:
             return traced_step(graph, options, gradients, trains=trains)
     raise EmulatorError("it does not hold a traced step")

@@ -9,7 +9,8 @@ program, whatever the timing.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from time import perf_counter_ns
 from typing import Any
@@ -30,6 +31,7 @@ from ipu_emu.engine.replicas.local_replicas import Replicas
 from ipu_emu.engine.threads.worker_threads import PART_IN_PIPELINES, WORTH_A_THREAD, Workers
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role, original_of
+from ipu_emu.hardware import mapped
 from ipu_emu.ops import Call
 from ipu_emu.ops.codegen.compiler_pages import give_back_compiler
 from ipu_emu.ops.codegen.held_copies import HeldCopies
@@ -51,6 +53,7 @@ from ipu_emu.program.instructions import (
     row,
     walk,
 )
+from ipu_emu.program.memory_plan import Allocation, is_off_chip
 from ipu_emu.program.overlapped_loops import OverlappedLoop
 from ipu_emu.program.weight_copies import CopiesRecord
 
@@ -79,8 +82,9 @@ class Engine:
             if Bucket.is_bucket(region)
         }
         self._fused = FusedStores(executable.plan) if watch else fused_stores(executable)
+        held = held_variables(executable)
         self._buffers = [
-            Buffers(self._fused.plan, {name: rows[replica] for name, rows in self._buckets.items()}, folder)
+            Buffers(self._fused.plan, {name: rows[replica] for name, rows in self._buckets.items()}, folder, held)
             for replica in range(replicas.local)
         ]
         self._workers = Workers(self._threads())
@@ -92,7 +96,7 @@ class Engine:
             region: BackgroundReduction(replicas, self._buckets[region], parts)
             for region, parts in (self._early.parts if self._early else {}).items()
         }
-        self._held, self._written = HeldCopies(held_variables(executable)), True
+        self._held, self._written = _held_copies(held, folder), True
         self._binder = Binder(
             executable,
             replicas,
@@ -312,3 +316,9 @@ PARTS: dict[type[Instruction], Callable[[Engine, Any], Iterator[Part]]] = {
     Preload: Engine._preloads,
     Pipeline: Engine._pipelines,
 }
+
+
+def _held_copies(held: Mapping[str, Allocation], folder: str | None) -> HeldCopies:
+    """Copies of variables; they are in files too if the ``folder`` of Streaming Memory has some of the variables."""
+    in_files = folder is not None and any(is_off_chip(place.region) for place in held.values())
+    return HeldCopies(held, partial(mapped, folder=folder) if in_files else None)

@@ -142,10 +142,10 @@ def BlockFunction(user_id: str | None = None, ipu_id: int | None = None) -> Call
 
 def removeBlocks(module: torch.nn.Module) -> None:
     """Undo ``BeginBlock`` on a module and its children."""
-    for one in module.modules():
-        handle = one.__dict__.pop(_HANDLE, None)
-        one.__dict__.pop(_DESCRIPTION, None)
-        hooks = one._forward_pre_hooks
+    for submodule in module.modules():
+        handle = submodule.__dict__.pop(_HANDLE, None)
+        submodule.__dict__.pop(_DESCRIPTION, None)
+        hooks = submodule._forward_pre_hooks
         for key in [key for key, hook in hooks.items() if key == handle or isinstance(hook, _BeginHook)]:
             del hooks[key]
 
@@ -153,7 +153,7 @@ def removeBlocks(module: torch.nn.Module) -> None:
 def module_repr(module: torch.nn.Module) -> str:
     """Describe a module as PyTorch does, and mark the submodules at which a block begins."""
     use: BlockUse | None = module.__dict__.get(_DESCRIPTION)
-    parts = [f"({name}): {module_repr(one)}" for name, one in module.named_children()]
+    parts = [f"({name}): {module_repr(submodule)}" for name, submodule in module.named_children()]
     inner = module.extra_repr()
     if parts:
         lines = [line for part in ([inner] if inner else []) + parts for line in part.splitlines()]

@@ -17,11 +17,11 @@ def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
     """Mark ``x`` as the loss, reduced by "sum" or "mean", or (with "none") its sum, and return the reduced value."""
     if reduction not in ("sum", "mean", "none"):
         raise AssertionError("Unsupported reduction type!")
-    made = x.sum() if reduction == "sum" else x.mean() if reduction == "mean" else x * 1
+    loss = x.sum() if reduction == "sum" else x.mean() if reduction == "mean" else x * 1
     trace = current_trace()
     if trace is not None:
-        trace.mark(made)
-    return made
+        trace.mark(loss)
+    return loss
 
 
 def isRunningOnIpu() -> bool:
@@ -76,12 +76,12 @@ def set_available_memory(tensor: torch.Tensor, available_memory_proportion: floa
 def recomputationCheckpoint(*tensors: Any) -> Any:
     """Return the tensors; a warning says that they are not recomputed."""
     say_without_effect("poptorch", ["recomputationCheckpoint"])
-    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
-    if not all(isinstance(one, torch.Tensor) for one in given):
+    checkpoints = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
+    if not all(isinstance(tensor, torch.Tensor) for tensor in checkpoints):
         raise ValueError("All inputs must be tensors")
     if len(tensors) == 1:
         return tensors[0]
-    return tuple(given)
+    return tuple(checkpoints)
 
 
 def serializedMatMul(
@@ -122,8 +122,8 @@ def _check_overlap(mode: OverlapMode, *, output: bool) -> None:
 def _checked_list(inputs: Any) -> list[torch.Tensor]:
     if not isinstance(inputs, list):
         raise ValueError("expected input to be a list (Object is not list)")
-    for index, one in enumerate(inputs):
-        if not isinstance(one, torch.Tensor):
+    for index, tensor in enumerate(inputs):
+        if not isinstance(tensor, torch.Tensor):
             raise ValueError(
                 "expected input to be a list of tensors (Object contained in list at index "
                 f"{index} is not torch.tensor)"
@@ -133,13 +133,13 @@ def _checked_list(inputs: Any) -> list[torch.Tensor]:
 
 def for_loop(count: int, body: Callable[..., Any], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Apply ``body`` to its own results ``count`` times; inference only."""
-    values = [one.clone() for one in _checked_list(inputs)]  # the body may change them in place
+    values = [tensor.clone() for tensor in _checked_list(inputs)]  # the body may change them in place
     trace = current_trace()
     if trace is not None and trace.training:
         raise Error("poptorch.for_loop() is only supported in inference.")
     for _ in range(count if trace is not None else 1):
-        made = body(*values)
-        values = list(made) if isinstance(made, list | tuple) else [made]
+        results = body(*values)
+        values = list(results) if isinstance(results, list | tuple) else [results]
     return values
 
 
@@ -153,14 +153,14 @@ def cond(
     """Return the results of one of two functions; inference only."""
     trace = current_trace()
     if trace is None:
-        made = then_body(*then_inps) if bool(condition) else else_body(*else_inps)
-        return list(made) if isinstance(made, list | tuple) else [made]
+        results = then_body(*then_inps) if bool(condition) else else_body(*else_inps)
+        return list(results) if isinstance(results, list | tuple) else [results]
     if trace.training:
         raise Error("poptorch.cond() is only supported in inference.")
     both = []
-    for body, given in ((then_body, then_inps), (else_body, else_inps)):
-        made = body(*(one.clone() for one in given))
-        both.append(list(made) if isinstance(made, list | tuple) else [made])
+    for body, arguments in ((then_body, then_inps), (else_body, else_inps)):
+        results = body(*(tensor.clone() for tensor in arguments))
+        both.append(list(results) if isinstance(results, list | tuple) else [results])
     return [torch.where(condition.bool().reshape(()), a, b) for a, b in zip(*both, strict=True)]
 
 
@@ -182,7 +182,7 @@ def ctc_beam_search_decoder(
     """Return (log probabilities [N, top], lengths [N, top], paths [N, top, T]) of the likeliest label sequences."""
     steps, batch = log_probs.shape[:2]
     arguments = {"log_probs": log_probs, "lengths": lengths, "blank": blank, "beam": beam_width, "top": top_paths}
-    made: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = intercepted(
+    results: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = intercepted(
         "ctc_beam_search",
         arguments,
         lambda: (
@@ -191,7 +191,7 @@ def ctc_beam_search_decoder(
             torch.zeros(batch, top_paths, steps, dtype=torch.int32),
         ),
     )
-    return made
+    return results
 
 
 def custom_op(

@@ -18,7 +18,7 @@ def nearest(
     batch_y: torch.Tensor | Sequence[int] | None = None,
 ) -> torch.Tensor:
     """Return for each point of ``x`` [N, D] the index of the nearest of ``y`` [M, D], of the same batch if given."""
-    x, y = (one.reshape(-1, 1) if one.dim() == 1 else one for one in (x, y))
+    x, y = (points.reshape(-1, 1) if points.dim() == 1 else points for points in (x, y))
     if x.shape[1] != y.shape[1]:
         raise Error(
             f"nearest: points of x have {x.shape[1]} coordinates and those of y {y.shape[1]}; give equal numbers"
@@ -30,8 +30,8 @@ def nearest(
     return far.argmin(dim=1)
 
 
-def _batches(given: torch.Tensor | Sequence[int] | None, count: int) -> torch.Tensor:
-    return torch.zeros(count, dtype=torch.int32) if given is None else torch.as_tensor(given)
+def _batches(batches: torch.Tensor | Sequence[int] | None, count: int) -> torch.Tensor:
+    return torch.zeros(count, dtype=torch.int32) if batches is None else torch.as_tensor(batches)
 
 
 def fps(
@@ -42,18 +42,18 @@ def fps(
     ``ptr`` are the starts of the batches, and N: constants. A batch of n points gives ceil(``ratio`` n) of them, from
     its first point on, or with ``random_start`` from any.
     """
-    starts = [int(one) for one in (ptr.tolist() if isinstance(ptr, torch.Tensor) else ptr)]
+    starts = [int(start) for start in (ptr.tolist() if isinstance(ptr, torch.Tensor) else ptr)]
     if not 0 < ratio <= 1:
         raise Error(f"fps: a ratio of {ratio:g} is not possible; use more than 0 and at most 1")
     if len(starts) < 2 or starts[0] != 0 or starts[-1] != len(src) or any(b <= a for a, b in pairwise(starts)):
         raise Error(f"fps: ptr {starts} does not divide {len(src)} points; give 0, the later starts, and {len(src)}")
     points = src.reshape(len(src), -1)
-    found = [
+    indices = [
         index + low
         for low, high in pairwise(starts)
         for index in _farthest(points[low:high], ceil(ratio * (high - low)), random_start)
     ]
-    return torch.cat(found)
+    return torch.cat(indices)
 
 
 def _farthest(points: torch.Tensor, count: int, random_start: bool) -> Iterator[torch.Tensor]:

@@ -61,22 +61,22 @@ def offer_groupings(module: torch.nn.Module) -> None:
 def withdraw_groupings(module: torch.nn.Module, *, all_of_them: bool) -> None:
     """Undo ``offer_groupings`` for the parameters without groups, or for all."""
     for tensor in module.parameters():
-        asked = tensor.__dict__.get(_NAME)
-        if all_of_them or asked is None or asked.groups is None:
+        grouping = tensor.__dict__.get(_NAME)
+        if all_of_them or grouping is None or grouping.groups is None:
             withdraw_grouping(tensor)
 
 
 def groups_of(tensor: torch.Tensor, name: str, *, replicas: int, processes: int) -> tuple[int, int] | None:
     """Return (stride, size) of the groups of replicas, None for one value; raise Error if they are invalid."""
-    asked = tensor.__dict__.get(_NAME)
-    if asked is None:
+    grouping = tensor.__dict__.get(_NAME)
+    if grouping is None:
         return None
-    asked.fixed = True
-    if asked.groups is None:
+    grouping.fixed = True
+    if grouping.groups is None:
         return None
     try:
-        among = asked.groups.among(replicas)
-        asked.groups.shape_on_replica(tensor.shape, replicas, name)
+        among = grouping.groups.among(replicas)
+        grouping.groups.shape_on_replica(tensor.shape, replicas, name)
     except EmulatorError as error:
         raise Error(str(error), "popart_exception") from error
     if among.count == 1:
@@ -92,7 +92,7 @@ def groups_of(tensor: torch.Tensor, name: str, *, replicas: int, processes: int)
 @contextmanager
 def without_groups(module: torch.nn.Module, parts: dict[int, Any]) -> Iterator[None]:
     """In ``module``, replace parameters with groups, by ``id``, by the part of one replica."""
-    tables = [(one._parameters, dict(one._parameters)) for one in module.modules()] if parts else []
+    tables = [(submodule._parameters, dict(submodule._parameters)) for submodule in module.modules()] if parts else []
     for table, old in tables:
         table.update({name: parts.get(id(tensor), tensor) for name, tensor in old.items()})
     try:

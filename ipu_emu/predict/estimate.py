@@ -78,9 +78,9 @@ def lines_of_reduction(
     if not (rate > 0 and gateway > 0 and nbytes > 0):
         raise EmulatorError("rates and the bytes of a tensor must be above 0")
     here = replicas // domains
-    each = f"S = {nbytes:,.0f} B, B = {rate / 1e9:.3f} GB/s"
+    terms = f"S = {nbytes:,.0f} B, B = {rate / 1e9:.3f} GB/s"
     rule, ring = 2 * nbytes / rate if replicas > 1 else 0.0, 2 * (here - 1) / here * nbytes / rate
-    yield Line("rule_seconds", "T_AR, rule", rule, f"2 S / B, {each}")
+    yield Line("rule_seconds", "T_AR, rule", rule, f"2 S / B, {terms}")
     yield Line("ring_seconds", f"T_AR, ring of {here}", ring, f"2 (R - 1)/R S / B, R = {here}")
     if domains > 1:
         across = 2 * (domains - 1) / domains * nbytes / here / gateway
@@ -119,17 +119,17 @@ def layer(text: str) -> tuple[Parameters, int]:
     sizes = sizes if bias else sizes[:-1]
     try:
         if kind == "conv":
-            width, height = (int(each) for each in sizes.pop(0).split("x"))
+            width, height = (int(size) for size in sizes.pop(0).split("x"))
             channels, filters = map(int, sizes)
             return layer_parameters.convolution((width, height), channels, filters, bias=bias), 0
-        numbers = [int(each) for each in sizes]
+        numbers = [int(size) for size in sizes]
         if min(numbers) < 1:
             raise ValueError
         if kind == "dense":
             inputs, outputs = numbers
             return layer_parameters.dense(inputs, outputs, bias=bias), outputs
-        made: Parameters = _LAYERS[kind](*numbers)
-        return made, 0
+        parameters: Parameters = _LAYERS[kind](*numbers)
+        return parameters, 0
     except (ValueError, KeyError, TypeError):
         raise EmulatorError(
             f"--layer {text} is not valid; write dense:1000:10, conv:3x3:64:128, batchnorm:64, layernorm:768, "
@@ -156,14 +156,15 @@ def lines_of_variables(
     text = f"values of {optimiser}" if training else "none: inference"
     yield Line("state_values", "optimiser states", states, text)
     if not training:
-        found = variables.inference(itemsize)
-        yield Line("inference_bytes", "memory", found, "(N_weights + N_biases + N_non_trainable) N_FP")
-        yield _needed(found, generation)
+        nbytes = variables.inference(itemsize)
+        yield Line("inference_bytes", "memory", nbytes, "(N_weights + N_biases + N_non_trainable) N_FP")
+        yield _needed(nbytes, generation)
         return
     gradients = variables.gradients(batch)
     yield Line("activation_values", "activations", gradients, "N_gradients = N_activations x batch")
     literal, once = (
-        variables.training(itemsize, batch=batch, optimiser=optimiser, literal=each) for each in (True, False)
+        variables.training(itemsize, batch=batch, optimiser=optimiser, literal=is_literal)
+        for is_literal in (True, False)
     )
     text = "(N_weights + N_biases + N_gradients + N_optimiser + N_backprop) N_FP; states and weights count twice"
     yield Line("literal_bytes", "memory, literal", literal, text)
@@ -188,9 +189,9 @@ def lines_of_layers(
     generation: Generation,
 ) -> Iterator[Line]:
     """Return the results for layers given one by one."""
-    found = [layer(text) for text in texts]
-    parameters = sum((each for each, _ in found), Parameters(0))
-    values = sum(count for _, count in found) if activations is None else activations
+    parsed = [layer(text) for text in texts]
+    parameters = sum((weights for weights, _ in parsed), Parameters(0))
+    values = sum(count for _, count in parsed) if activations is None else activations
     yield from lines_of_variables(
         Variables(parameters, values),
         itemsize,
@@ -214,8 +215,8 @@ def lines_of_model(job: Job, compute: float) -> Iterator[Line]:
     reduction = 0.0
     if job.training and job.replicas > 1:
         count = int(domains_of(job.replicas, job.ipus, job.system))
-        whole = -(-job.replicas // count) * count
-        reductions = list(lines_of_reduction(size, replicas=whole, domains=count))
+        full_replicas = -(-job.replicas // count) * count
+        reductions = list(lines_of_reduction(size, replicas=full_replicas, domains=count))
         yield from reductions
         by = {line.key: line.value for line in reductions}
         reduction = by["rule_seconds"] + by.get("between_domains_seconds", 0.0)
@@ -246,9 +247,9 @@ def lines_of_model(job: Job, compute: float) -> Iterator[Line]:
         generation=job.system.generation,
     )
     if job.training:
-        found = stored_bytes(job)
+        nbytes = stored_bytes(job)
         text = f"deduplicated, with states in FLOAT for {', '.join(STATE_BYTES)}"
-        yield Line("stored_bytes", "memory, as stored", found, text)
+        yield Line("stored_bytes", "memory, as stored", nbytes, text)
 
 
 def stored_bytes(job: Job) -> float:
@@ -262,8 +263,8 @@ def _statistics(job: Job, norms: Sequence[Sequence[int]]) -> Iterator[Line]:
     most = max(norms, key=len, default=[])
     if job.bn_span > 1 and most and job.training:
         links = Links(job.system, job.ipus)
-        each = [links.statistics(job.bn_span, channels) for channels in most]
-        seconds = 2 * sum(one.transfer + one.latency for one in each)
+        reductions = [links.statistics(job.bn_span, channels) for channels in most]
+        seconds = 2 * sum(reduction.transfer + reduction.latency for reduction in reductions)
         text = f"{len(most)} norms x 2 passes, an all-reduce in groups of {job.bn_span} each; not in T_MB"
         yield Line("batch_norm_span_seconds", "batch-norm span", seconds, text)
 
@@ -289,19 +290,19 @@ def table_of(job: Job) -> list[dict[str, Any]]:
                     "parameters": block.parameters,
                     "forward_flops": block.matrix,
                     "vector_operations": block.vector,
-                    "activation_values": block.kept + block.output,
+                    "activation_values": block.stashed + block.output,
                 }
             )
     return rows
 
 
 def _sizes(block: NetworkBlock) -> tuple[Any, ...]:
-    return (block.kind, block.parameters, block.matrix, block.vector, block.kept, block.output)
+    return (block.kind, block.parameters, block.matrix, block.vector, block.stashed, block.output)
 
 
 def _paired(blocks: Sequence[NetworkBlock]) -> list[tuple[NetworkBlock, ...]]:
     """Merge the blocks of each layer."""
-    found: list[tuple[NetworkBlock, ...]] = []
+    groups: list[tuple[NetworkBlock, ...]] = []
     for _, group in groupby(blocks, key=lambda block: block.name.rsplit("/", 1)[0]):
-        found.append(tuple(group))
-    return found
+        groups.append(tuple(group))
+    return groups

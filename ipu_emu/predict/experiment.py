@@ -218,18 +218,19 @@ class Measurements:
 def measured_seconds(output: str, samples: int, command: Sequence[str]) -> float:
     """The seconds of a step that a program printed; raise EmulatorError if it printed none."""
     seconds, rates = _SECONDS.findall(output), _THROUGHPUT.findall(output)
-    found = seconds or rates
-    if not found:
+    numbers = seconds or rates
+    if not numbers:
         raise EmulatorError(
             f"{shlex.join(command)} printed no time; let it print step_seconds and a number, or throughput and "
             "samples per second"
         )
-    value = float(found[-1].replace(",", ""))
+    value = float(numbers[-1].replace(",", ""))
     step = value if seconds or value <= 0 else samples / value
     if not 0 < step < _MOST_SECONDS:
         name = "step_seconds" if seconds else "throughput"
         raise EmulatorError(
-            f"{shlex.join(command)} printed {name} {found[-1]}, which is not possible; let it print a number above 0"
+            f"{shlex.join(command)} printed {name} {numbers[-1]}, which is not possible; let it print a "
+            "number above 0"
         )
     return step
 

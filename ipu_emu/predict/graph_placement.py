@@ -35,19 +35,19 @@ _OTHERS = {
 def op_places(graph: Graph, job: Job) -> dict[str, tuple[int, int]]:
     """(IPU, stage) of each op by its first output, as in the prediction of ``job``."""
     blocks = placed(job).work.placement
-    if job.given is not None and not job.layers:
+    if job.own_network is not None and not job.layers:
         balanced = balanced_places(graph, (1.0,) * job.ipus, work=job.work)
         return {_key(op): place for op, place in zip(graph.ops, balanced, strict=True)}
     if not all(blocks):
         raise EmulatorError(f"{job.model} has no block for IPU {blocks.index(())}; use fewer IPUs")
     homes = _homes(blocks)
-    block_of = _by_weights(graph, homes) if job.given is None else _by_cuts(graph)
+    block_of = _by_weights(graph, homes) if job.own_network is None else _by_cuts(graph)
     places, computed = dict[str, tuple[int, int]](), dict[str, tuple[int, int]]()
     for op in graph.ops:
         before = [computed[id] for id in op.inputs if id in computed]
         if before or any(graph.tensor(id).role is Role.INPUT for id in op.inputs if id):
-            found = [homes[name] for name in block_of(op)]
-            place = max([*found, *before], key=lambda each: each[1], default=(0, 0))
+            own = [homes[name] for name in block_of(op)]
+            place = max([*own, *before], key=lambda home: home[1], default=(0, 0))
             computed |= dict.fromkeys(op.outputs, place)
             places[_key(op)] = place
     for op in reversed(graph.ops):
@@ -106,5 +106,5 @@ def _block(weight: str, homes: Collection[str]) -> str:
 
 def _reader(graph: Graph, op: Op, places: dict[str, tuple[int, int]]) -> tuple[int, int]:
     """The place of the first op that reads a result of ``op``."""
-    readers = (_key(each) for each in graph.ops if any(id in op.outputs for id in each.inputs))
+    readers = (_key(reader) for reader in graph.ops if any(id in op.outputs for id in reader.inputs))
     return next((places[id] for id in readers if id in places), (0, 0))

@@ -37,9 +37,9 @@ def transfers(job: Job) -> tuple[int, int]:
 
 def limits(job: Job, replicas: Any, batch: Any) -> dict[str, Any]:
     """Seconds of the transfers of a micro-batch by limit; ``replicas`` and ``batch`` may be arrays."""
-    given = batch * bytes_per_sample(job)
-    sent = given + batch * result_bytes(job)
-    found = {"network": sent / host_rate(job.ipus), "gateway": sent / GATEWAY_LINK}
+    input_bytes = batch * bytes_per_sample(job)
+    sent = input_bytes + batch * result_bytes(job)
+    seconds = {"network": sent / host_rate(job.ipus), "gateway": sent / GATEWAY_LINK}
     if job.host_rate:
-        found["hosts"] = given * replicas / (job.host_count * job.host_rate)
-    return found
+        seconds["hosts"] = input_bytes * replicas / (job.host_count * job.host_rate)
+    return seconds

@@ -68,7 +68,7 @@ class Job:
     release: str = RELEASES[-1]
     samples: float = 0.0
     epochs: float = 0.0
-    given: Network | None = None
+    own_network: Network | None = None
 
     def __post_init__(self) -> None:
         faults = [fault for fault in self._faults() if fault]
@@ -104,9 +104,9 @@ class Job:
                 faults.append(f"{name} '{value}' is unknown; use {', '.join(known)}{did_you_mean(value, known)}")
         for name, values, known in (("off chip", self.off_chip, _PLACES), ("shared", self.shared, _PLACES[:2])):
             faults += [
-                f"'{each}' cannot be {name}; use {', '.join(known)}{did_you_mean(each, known)}"
-                for each in values
-                if each not in known
+                f"'{value}' cannot be {name}; use {', '.join(known)}{did_you_mean(value, known)}"
+                for value in values
+                if value not in known
             ]
         if self.bn_span >= 1 and self.replicas % self.bn_span:
             faults.append(
@@ -130,7 +130,7 @@ class Job:
                 f" use at most {machines}"
             )
         numbers = (self.hosts, self.host_rate, self.samples, self.epochs)
-        if not all(0 <= each < inf for each in numbers):
+        if not all(0 <= number < inf for number in numbers):
             faults.append("hosts, rates, samples and epochs must be finite and not negative")
         elif bool(self.samples) != bool(self.epochs):
             faults.append("samples of an epoch and epochs belong together; give both for the time to train")
@@ -146,13 +146,13 @@ class Job:
         """The network, with the sizes that the job sets."""
         sizes = {"length": self.length, "vocabulary": self.vocabulary, "masked": self.masked, "size": self.size}
         wrong = [f"--{name}" for name, value in sizes.items() if value is not None]
-        if self.given and wrong:
+        if self.own_network and wrong:
             raise EmulatorError(f"{self.model} is a file with sizes of its own; leave out {' and '.join(wrong)}")
-        found = self.given or network(self.model, **sizes)
-        faults = list(_unsuitable(self, found))
+        chosen = self.own_network or network(self.model, **sizes)
+        faults = list(_unsuitable(self, chosen))
         if faults:
             raise EmulatorError("; ".join(faults))
-        return found
+        return chosen
 
     @property
     def work(self) -> MicroBatchWork:
@@ -182,12 +182,12 @@ class Job:
         """The same job with the accumulation that makes a global batch of ``samples``."""
         if not 0 < samples <= _MOST:
             raise EmulatorError(f"a global batch of {samples:g} is not possible; use more than 0, at most {_MOST:,}")
-        each = self.batch * self.replicas * self.packing
-        count = round(samples / each)
-        if count < 1 or abs(count * each - samples) > 1e-6 * samples:
-            near = max(1, count) * each
+        unit = self.batch * self.replicas * self.packing
+        count = round(samples / unit)
+        if count < 1 or abs(count * unit - samples) > 1e-6 * samples:
+            near = max(1, count) * unit
             raise EmulatorError(
-                f"a global batch of {samples:g} is not a multiple of micro-batch x replicas x packing = {each:g}; "
+                f"a global batch of {samples:g} is not a multiple of micro-batch x replicas x packing = {unit:g}; "
                 f"the nearest is {near:g}"
             )
         return replace(self, accumulation=count)
@@ -211,9 +211,9 @@ def _unsuitable(job: Job, network: Network) -> Iterator[str]:
     """Messages for fields of ``job`` that ``network`` cannot have."""
     if job.bn_span > 1 and not any(block.norms for block in network.blocks):
         yield f"{job.model} has no batch normalisation; leave out --bn-span"
-    if job.given is None and job.packing > 1 and network.samples != "sequences":
+    if job.own_network is None and job.packing > 1 and network.samples != "sequences":
         yield f"--packing {job.packing:g}: a sample of {job.model} is not a sequence; leave it out"
-    if job.given is None and network.input_dtype == "int32" and job.input_dtype not in ("", "int32"):
+    if job.own_network is None and network.input_dtype == "int32" and job.input_dtype not in ("", "int32"):
         yield f"--input-dtype {job.input_dtype}: the input of {job.model} is word numbers, in int32; leave it out"
 
 
@@ -234,8 +234,8 @@ def _given(job: Job) -> list[str]:
         "--no-merge-collectives": not job.merge_collectives,
         "--hosts": job.hosts > 0,
     }
-    places = [*(f"--off-chip {place}" for place in job.off_chip), *(f"--shared {place}" for place in job.shared)]
-    return [name for name, given in own.items() if given] + places
+    kinds = [*(f"--off-chip {kind}" for kind in job.off_chip), *(f"--shared {kind}" for kind in job.shared)]
+    return [name for name, is_set in own.items() if is_set] + kinds
 
 
 #: Options that change inference.
@@ -273,7 +273,7 @@ def calibrated_release(release: str) -> str:
     if fault:
         raise EmulatorError(fault)
     wanted = tuple(map(int, release.split(".")))
-    return max((each for each in RELEASES if tuple(map(int, each.split("."))) <= wanted), default=RELEASES[0])
+    return max((known for known in RELEASES if tuple(map(int, known.split("."))) <= wanted), default=RELEASES[0])
 
 
 def _release_fault(release: str) -> str:

@@ -75,7 +75,7 @@ class Links:
 
     def _on(self, ipu: int, size: int) -> tuple[int, ...]:
         """Values on each IPU of a replica: ``size`` on one of them."""
-        return tuple(size * (each == ipu) for each in range(self.width))
+        return tuple(size * (index == ipu) for index in range(self.width))
 
     def copy(self, source: int, target: int, nbytes: float) -> float:
         """Seconds to copy values from one IPU of a replica to another."""
@@ -89,9 +89,9 @@ def _gathered(system: System, width: int, replicas: int, values: tuple[int, ...]
     if fabric.replicas_per_domain == 1 or not any(values):
         return LinkSeconds()
     domain, clock = Fabric(fabric.replicas_per_domain, width, 1, fabric.topology), system.generation.clock
-    shard = tuple(-(-each // domain.replicas) for each in values)
-    made = closed_price(Collective.ALL_GATHER, domain, shard, itemsize=itemsize, clock=clock).inside
-    return LinkSeconds(made.transfer, latency=made.seconds - made.transfer)
+    shard = tuple(-(-size // domain.replicas) for size in values)
+    price = closed_price(Collective.ALL_GATHER, domain, shard, itemsize=itemsize, clock=clock).inside
+    return LinkSeconds(price.transfer, latency=price.seconds - price.transfer)
 
 
 def _busiest(values: tuple[int, ...]) -> float:
@@ -109,11 +109,11 @@ def _reduced(
         return LinkSeconds()
     fabric = system.fabric(replicas, width)
     clock = system.generation.clock
-    made = closed_price(Collective.ALL_REDUCE, fabric, values, itemsize=itemsize, clock=clock)
-    inside, across, count = made.inside, made.across, fabric.domains
+    price = closed_price(Collective.ALL_REDUCE, fabric, values, itemsize=itemsize, clock=clock)
+    inside, across, count = price.inside, price.across, fabric.domains
     if sharded and fabric.replicas_per_domain > 1:
         domain = Fabric(fabric.replicas_per_domain, width, 1, fabric.topology)
-        shard = tuple(-(-each // domain.replicas) for each in values)
+        shard = tuple(-(-size // domain.replicas) for size in values)
         inside = (
             closed_price(Collective.REDUCE_SCATTER, domain, values, itemsize=itemsize, clock=clock).inside
             + closed_price(Collective.ALL_GATHER, domain, shard, itemsize=itemsize, clock=clock).inside

@@ -125,8 +125,8 @@ def streamed(
         moved = moved + (times * trained + accumulation * (again + frozen)) * job.itemsize
         transfers = transfers + times * count + 2 * accumulation * averages
     if "activations" in job.off_chip:
-        kept = np.where(recompute, float(most(work.checkpoints)), float(most(work.kept)))
-        moved = moved + 2 * accumulation * batch * kept * job.itemsize
+        stashed = np.where(recompute, float(most(work.checkpoints)), float(most(work.stashed)))
+        moved = moved + 2 * accumulation * batch * stashed * job.itemsize
     return moved, transfers
 
 
@@ -167,13 +167,13 @@ def _activations(
     """Bytes that are kept for the backward pass, and transient ones."""
     size, held = job.itemsize, DTYPES[job.stash_dtype]
     if job.ipus == 1 or job.takes_turns:
-        (kept, live), (kept_again, live_again) = work.peak[ipu], work.peak_recomputed[ipu]
-        stash = batch * held * np.where(recompute, kept_again, kept)
+        (stashed, live), (stashed_again, live_again) = work.peak[ipu], work.peak_recomputed[ipu]
+        stash = batch * held * np.where(recompute, stashed_again, stashed)
         return stash, batch * size * np.where(recompute, live_again, live)
     depth = in_flight(job.schedule, work.stages, ipu, accumulation)
-    kept = np.where(recompute, work.checkpoints[ipu], work.kept[ipu])
+    stashed = np.where(recompute, work.checkpoints[ipu], work.stashed[ipu])
     passed = _PIPELINE_BUFFERS * (work.sent[ipu] + work.received[ipu])
-    stash = batch * (depth * kept * held + passed * size)
+    stash = batch * (depth * stashed * held + passed * size)
     if "activations" in job.off_chip:
         stash = stash / np.maximum(depth, 1)
     return stash, batch * size * np.where(recompute, work.recomputed[ipu], work.transient[ipu])
@@ -191,7 +191,7 @@ def bounds(
     job: Job,
     work: PlacedWork,
     ipu: int,
-    found: dict[str, Any],
+    parts: dict[str, Any],
     *,
     replicas: Any,
     batch: Any,
@@ -199,8 +199,8 @@ def bounds(
     recompute: Any,
     shared: Any,
 ) -> tuple[Any, Any]:
-    """Lower and upper bound of the bytes on ``ipu``; ``found``: its ``parts`` with the same keywords."""
-    limit, data = float(job.system.generation.sram), sum(found.values())
+    """Lower and upper bound of the bytes on ``ipu``; ``parts``: its ``parts`` for the same keywords."""
+    limit, data = float(job.system.generation.sram), sum(parts.values())
     code = min(_MOST_CODE, _BASE_CODE + _BLOCK_CODE * len(work.placement[ipu]))
     most = data + code * limit
     gradient = float(work.tables[ipu]) * job.training
@@ -213,8 +213,8 @@ def bounds(
         most = most + _kept_twice(job, work, ipu, batch, accumulation, recompute)
     else:
         most = most + batch * float(work.unsliced[ipu]) / 2 * job.itemsize  # half of these values are the logits
-    region = found["stash"] + found["transient"]
-    passes = found["stash"] + np.maximum(found["transient"], live) + passing
+    region = parts["stash"] + parts["transient"]
+    passes = parts["stash"] + np.maximum(parts["transient"], live) + passing
     return data + _LEAST_CODE * limit, most + np.maximum(passes, gathered) - region  # the update reuses this region
 
 

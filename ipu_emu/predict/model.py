@@ -40,13 +40,11 @@ from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import Links, LinkSeconds
 from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.networks.start_costs import product_cycles, step_cycles
-from ipu_emu.predict.placement import annotated, balanced, given
+from ipu_emu.predict.placement import annotated, balanced, by_counts
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES
-from ipu_emu.predict.work_per_ipu import CLASSES, PlacedWork
+from ipu_emu.predict.work_per_ipu import PlacedWork
 from ipu_emu.program.schedules import SCHEDULES, in_flight
 from ipu_emu.program.schedules.schedule_timing import ramp_slots
-
-__all__ = ["CLASSES", "TERMS", "WHAT_IF", "Shape", "StepModel", "placed"]
 
 TERMS = ("compute", "ramps", "ipu_links", "gw_links", "host", "streaming", "update", "fixed")
 #: The rates that --what-if can scale.
@@ -76,28 +74,22 @@ class Shape:
     @classmethod
     def of(cls, job: Job) -> Shape:
         """Return the configuration of ``job``."""
-        return cls(
-            np.array(job.replicas),
-            np.array(job.batch),
-            np.array(job.accumulation),
-            np.array(job.recompute),
-            np.array("states" in job.shared),
-            np.array("states" in job.off_chip),
-        )
+        states = ("states" in job.shared, "states" in job.off_chip)
+        return cls(*map(np.array, (job.replicas, job.batch, job.accumulation, job.recompute, *states)))
 
 
 @dataclass(frozen=True)
 class _Slots:
     """A slot: ``compute`` seconds, and nominal seconds of ``copies`` for one sample, ``copied`` in number.
 
-    ``given``: its fraction of the host's bytes, in ``transfers`` transfers. ``ramps``: seconds of the slots in
+    ``host_share``: its fraction of the host's bytes, in ``transfers`` transfers. ``ramps``: seconds of the slots in
     addition to one for each micro-batch, ``extra`` of which have copies that are not part of them.
     """
 
     compute: Any
     copies: Any
     copied: Any
-    given: Any
+    host_share: Any
     transfers: Any
     ramps: Any
     extra: Any
@@ -158,11 +150,11 @@ class StepModel:
             return self.class_seconds(rates, ipu, batches, recompute=bool(shape.recompute)).sum(axis=0)[0]
         known, where = np.unique(shape.batch, return_inverse=True)
         where = where.reshape(np.shape(shape.batch))
-        found = np.zeros(np.broadcast_shapes(where.shape, np.shape(shape.recompute)))
-        for each in np.unique(shape.recompute):
-            seconds = self.class_seconds(rates, ipu, known, recompute=bool(each)).sum(axis=0)[where]
-            found = np.where(shape.recompute == each, seconds, found)
-        return found
+        slots = np.zeros(np.broadcast_shapes(where.shape, np.shape(shape.recompute)))
+        for recompute in np.unique(shape.recompute):
+            seconds = self.class_seconds(rates, ipu, known, recompute=bool(recompute)).sum(axis=0)[where]
+            slots = np.where(shape.recompute == recompute, seconds, slots)
+        return slots
 
     def busiest(self, rates: Rates, shape: Shape) -> int:
         """The IPU of the longest slot, of a single configuration."""
@@ -170,27 +162,27 @@ class StepModel:
 
     def _slots(self, rates: Rates, shape: Shape) -> _Slots:
         """The slot of the busiest IPU; without a pipeline, the sum of all IPUs."""
-        each = [self.slot_seconds(rates, ipu, shape) for ipu in range(self.work.ipus)]
+        slots = [self.slot_seconds(rates, ipu, shape) for ipu in range(self.work.ipus)]
         if self.work.ipus == 1 or self.job.takes_turns:
-            (copies, copied), (given, transfers) = self._copies.sum(axis=(0, 1)), self._host_parts.sum(axis=0)
-            return _Slots(sum(each), copies, copied, given, transfers, 0.0 * each[0], 0.0 * each[0])
-        ways = self._beside(shape)
-        beside = [one + other for one, other in ways]
-        busiest = np.argmax([sum(both) for both in zip(each, beside, strict=True)], axis=0)
-        slot, waits = (_of_ipu(values, busiest) for values in (each, beside))
+            (copies, copied), (host_share, transfers) = self._copies.sum(axis=(0, 1)), self._host_parts.sum(axis=0)
+            return _Slots(sum(slots), copies, copied, host_share, transfers, 0.0 * slots[0], 0.0 * slots[0])
+        ways = self._waits(shape)
+        waits_of_ipus = [forward + other for forward, other in ways]
+        busiest = np.argmax([sum(both) for both in zip(slots, waits_of_ipus, strict=True)], axis=0)
+        slot, waits = (_of_ipu(values, busiest) for values in (slots, waits_of_ipus))
         copies, copied = self._copies.sum(axis=0)[busiest].T
-        given, transfers = self._host_parts[busiest].T
+        host_share, transfers = self._host_parts[busiest].T
         seconds = SCHEDULES[self.job.schedule].seconds
         if seconds and self.job.training:
             forward = replace(self, job=replace(self.job, training=False))
             tasks = []
             for ipu, (before, behind) in enumerate(ways):
-                one = forward.slot_seconds(rates, ipu, shape)
-                tasks.append((one + before, each[ipu] - one + behind))
+                forward_slot = forward.slot_seconds(rates, ipu, shape)
+                tasks.append((forward_slot + before, slots[ipu] - forward_slot + behind))
             ramps = seconds(tasks, shape.accumulation) - shape.accumulation * (slot + waits)
-            return _Slots(slot, copies, copied, given, transfers, ramps, 0.0 * slot)
+            return _Slots(slot, copies, copied, host_share, transfers, ramps, 0.0 * slot)
         extra = 0.0 * slot + self._ramp_slots(shape.accumulation)
-        return _Slots(slot, copies, copied, given, transfers, extra * slot, extra)
+        return _Slots(slot, copies, copied, host_share, transfers, extra * slot, extra)
 
     def _ramp_slots(self, accumulation: Any) -> Any:
         """Slots in addition to one for each micro-batch."""
@@ -200,18 +192,18 @@ class StepModel:
         slots = [ramp_slots(self.job.schedule, self.work.ipus, int(count)) for count in counts]
         return np.reshape(np.take(slots, where), np.shape(accumulation))
 
-    def _beside(self, shape: Shape) -> list[tuple[Any, Any]]:
+    def _waits(self, shape: Shape) -> list[tuple[Any, Any]]:
         """Seconds of copies and of transfers that do not overlap, of each IPU: with the forward, and the backward."""
         sync = sync_cycles(self.system.generation) / self.system.generation.clock
-        found = [
-            [shape.batch * copies + sync * number for copies, number in each]
-            for each in zip(*self._copies, strict=True)
+        waits = [
+            [shape.batch * copies + sync * number for copies, number in passes]
+            for passes in zip(*self._copies, strict=True)
         ]
         if not self.job.overlap_io:
             network = host.limits(self.job, 1, shape.batch)["network"]
-            for each, (share, number) in zip(found, self._host_parts, strict=True):
-                each[0] = each[0] + network * share + sync * number
-        return [(forward, backward) for forward, backward in found]
+            for seconds, (share, number) in zip(waits, self._host_parts, strict=True):
+                seconds[0] = seconds[0] + network * share + sync * number
+        return [(forward, backward) for forward, backward in waits]
 
     @cached_property
     def _copies(self) -> NDArray[np.float64]:
@@ -219,23 +211,23 @@ class StepModel:
 
         Activations come from the previous stage and, in the backward pass of training, gradients from the next one.
         """
-        links, found = Links(self.system, self.work.ipus), np.zeros((_PASSES, self.work.ipus, 2))
+        links, copies = Links(self.system, self.work.ipus), np.zeros((_PASSES, self.work.ipus, 2))
         for source, target, values in self.work.passed:
             ends = ((source, target), (target, source)) if self.job.training else ((source, target),)
-            for way, (one, other) in enumerate(ends):
-                if one != other and values:
-                    found[way, other] += links.copy(one, other, values * self.job.itemsize), 1
-        return found
+            for way, (start, other) in enumerate(ends):
+                if start != other and values:
+                    copies[way, other] += links.copy(start, other, values * self.job.itemsize), 1
+        return copies
 
     @cached_property
     def _host_parts(self) -> NDArray[np.float64]:
         """[IPU, 2]: its fraction of the bytes between host and replica, and the number of its transfers."""
-        found, last = np.zeros((self.work.ipus, 2)), self.work.last_home
+        parts, last = np.zeros((self.work.ipus, 2)), self.work.last_home
         first, others = host.transfers(self.job)
-        given, made = host.bytes_per_sample(self.job), host.result_bytes(self.job)
-        found[0] += given / ((given + made) or 1.0), first
-        found[last] += made / ((given + made) or 1.0), others
-        return found
+        inputs, results = host.bytes_per_sample(self.job), host.result_bytes(self.job)
+        parts[0] += inputs / ((inputs + results) or 1.0), first
+        parts[last] += results / ((inputs + results) or 1.0), others
+        return parts
 
     # ---------------------------------------------------------------- the step
 
@@ -264,35 +256,36 @@ class StepModel:
         job, links = self.job, Links(self.system, self.work.ipus)
         slots = shape.accumulation + np.minimum(work.extra, self.work.ipus - 1)  # idle slots have no copies
         syncs = slots * work.copied + (0.0 if job.overlap_io else shape.accumulation * work.transfers)
-        found = {"copies": slots * shape.batch * work.copies, "collectives": 0.0, "gateway": 0.0, "latency": 0.0}
-        found["waits"] = syncs * sync_cycles(self.system.generation) / self.system.generation.clock
+        seconds = {"copies": slots * shape.batch * work.copies, "collectives": 0.0, "gateway": 0.0, "latency": 0.0}
+        seconds["waits"] = syncs * sync_cycles(self.system.generation) / self.system.generation.clock
         if not job.training:
-            return found
+            return seconds
         gradients = self._gradients(links, shape)
         statistics, weights = self._batch_statistics, self._weights(links, shape)
         return {
-            "copies": found["copies"],
+            "copies": seconds["copies"],
             "collectives": gradients[0] + slots * weights[0] + shape.accumulation * statistics.transfer,
             "gateway": gradients[1],
             "latency": gradients[2] + slots * weights[1],
-            "waits": found["waits"] + shape.accumulation * statistics.latency,
+            "waits": seconds["waits"] + shape.accumulation * statistics.latency,
         }
 
     @property
     def reductions(self) -> list[tuple[int, int]]:
         """(IPU of a replica, values) of each reduction of gradients: one for each IPU, or each tensor of it."""
-        tensors = [[sum(each)] if self.job.merge_collectives else each for each in self.work.tensors]
-        return [(ipu, size) for ipu, each in enumerate(tensors) for size in each]
+        tensors = [[sum(sizes)] if self.job.merge_collectives else sizes for sizes in self.work.tensors]
+        return [(ipu, size) for ipu, sizes in enumerate(tensors) for size in sizes]
 
     def _gradients(self, links: Links, shape: Shape) -> NDArray[np.float64]:
         """[transfer, gateway, latency] of reducing the gradients, on one IPU of a replica after the other."""
         if not np.ndim(shape.replicas):
-            one = links.gradients(int(shape.replicas), self.reductions, self.job.itemsize, sharded=bool(shape.shared))
-            return np.array((one.transfer, one.gateway, one.latency))
+            replicas, sharded = int(shape.replicas), bool(shape.shared)
+            price = links.gradients(replicas, self.reductions, self.job.itemsize, sharded=sharded)
+            return np.array((price.transfer, price.gateway, price.latency))
         pairs = np.stack(np.broadcast_arrays(shape.replicas, shape.shared), axis=-1)
         known, where = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
-        found = [links.gradients(int(r), self.reductions, self.job.itemsize, sharded=bool(s)) for r, s in known]
-        table = np.array([(each.transfer, each.gateway, each.latency) for each in found])
+        prices = [links.gradients(int(r), self.reductions, self.job.itemsize, sharded=bool(s)) for r, s in known]
+        table = np.array([(price.transfer, price.gateway, price.latency) for price in prices])
         return np.moveaxis(table[where.reshape(pairs.shape[:-1])], -1, 0)
 
     def _weights(self, links: Links, shape: Shape) -> NDArray[np.float64]:
@@ -301,8 +294,8 @@ class StepModel:
             return np.zeros(2)
         sizes = [(ipu, size) for ipu in self._in_turn(self.work.parameters) for size in self.work.tensors[ipu]]
         known, where = np.unique(shape.replicas, return_inverse=True)
-        found = [links.weights(int(replicas), sizes, self.job.itemsize) * _PASSES for replicas in known]
-        table = np.array([(each.transfer, each.latency) for each in found])
+        prices = [links.weights(int(replicas), sizes, self.job.itemsize) * _PASSES for replicas in known]
+        table = np.array([(price.transfer, price.latency) for price in prices])
         return np.moveaxis(table[where.reshape(np.shape(shape.replicas))], -1, 0)
 
     @cached_property
@@ -323,7 +316,7 @@ class StepModel:
         slowest = np.maximum.reduce(list(host.limits(self.job, shape.replicas, shape.batch).values()))
         wanted = shape.accumulation * slowest / rates.factor("host")
         if not self.job.overlap_io:
-            wanted = wanted * slots.given
+            wanted = wanted * slots.host_share
         hosts = np.minimum(self.job.host_count, shape.replicas) if self.job.training else 1
         waits = rates.waits(hosts) / rates.factor("host")
         return waits + (np.maximum(0.0, wanted - compute) if self.job.overlap_io else wanted)
@@ -340,9 +333,9 @@ class StepModel:
         moved, states = 3 * job.itemsize, memory.state_bytes(job)
         wide = max(job.itemsize, states and states // OPTIMISER_STATES[job.optimiser])
         operations = _UPDATE[job.optimiser] * wide / VECTOR_BYTES
-        each = max((moved + 2 * states) / generation.load_bytes, operations) * trained / divided
+        work = max((moved + 2 * states) / generation.load_bytes, operations) * trained / divided
         summed = max(moved / generation.load_bytes, job.itemsize / VECTOR_BYTES) * trained
-        cycles = each / generation.tiles + tensors * START
+        cycles = work / generation.tiles + tensors * START
         if job.optimiser == "lars":
             cycles = cycles + _NORMS * self.work.weights * step_cycles(generation)
         again = np.where(shape.accumulation > 1, shape.accumulation, 0)
@@ -372,12 +365,12 @@ class StepModel:
     def memories(self) -> list[memory.PredictedMemory]:
         """The memory of every IPU of a replica."""
         limit, shape = float(self.system.generation.sram), Shape.of(self.job)
-        found = []
+        memories = []
         for ipu in range(self.work.ipus):
             parts, low, high = self.memory_of(ipu, shape)
-            each = {name: float(value) for name, value in parts.items()}
-            found.append(memory.PredictedMemory(ipu, each, float(low), float(high), limit))
-        return found
+            nbytes = {name: float(value) for name, value in parts.items()}
+            memories.append(memory.PredictedMemory(ipu, nbytes, float(low), float(high), limit))
+        return memories
 
 
 def _of_ipu(values: Sequence[Any], ipu: Any) -> Any:
@@ -391,9 +384,9 @@ def placed(job: Job) -> StepModel:
     The blocks of a network may have IPUs of their own, which given layers override. Raises EmulatorError for a
     schedule that the pipeline cannot have.
     """
-    found = _placed(job)
-    _check_schedule(job, found.work)
-    return found
+    model = _placed(job)
+    _check_schedule(job, model.work)
+    return model
 
 
 def _check_schedule(job: Job, work: PlacedWork) -> None:
@@ -405,7 +398,7 @@ def _check_schedule(job: Job, work: PlacedWork) -> None:
 def _placed(job: Job) -> StepModel:
     network, ipus = job.network, job.ipus
     if job.layers:
-        return StepModel(job, PlacedWork(given(network, job.layers, job.embedding_ipu)))
+        return StepModel(job, PlacedWork(by_counts(network, job.layers, job.embedding_ipu)))
     if ipus == 1:
         return StepModel(job, PlacedWork((network.blocks,)))
     if network.homes:
@@ -414,15 +407,15 @@ def _placed(job: Job) -> StepModel:
         with suppress(TooFewOpsError):  # some IPUs have no block
             return StepModel(job, PlacedWork(annotated(network.divided(ipus, job.work), ipus)))
     loads, copies = _loads(job)
-    found: dict[int, StepModel] = {}
+    models: dict[int, StepModel] = {}
     for share in _SHARES:
         limit = share * job.system.generation.sram
         model = StepModel(job, PlacedWork(balanced(network, ipus, loads, copies, job.embedding_ipu, limit)))
-        worst = max(_VERDICTS.index(each.verdict) for each in model.memories())
-        found.setdefault(worst, model)
+        worst = max(_VERDICTS.index(need.verdict) for need in model.memories())
+        models.setdefault(worst, model)
         if not worst:
             break
-    return found[min(found)]
+    return models[min(models)]
 
 
 def _loads(job: Job) -> tuple[dict[str, tuple[float, float]], Callable[[NetworkBlock], float]]:
@@ -430,12 +423,12 @@ def _loads(job: Job) -> tuple[dict[str, tuple[float, float]], Callable[[NetworkB
     network = job.network
     if not network.blocks:
         raise EmulatorError(f"{job.model} has no layers to divide; use one IPU per replica")
-    each = 2 * job.itemsize + (0 if {"states"} & {*job.off_chip, *job.shared} else memory.state_bytes(job))
-    kept = job.training and not job.recompute
+    weight_bytes = 2 * job.itemsize + (0 if {"states"} & {*job.off_chip, *job.shared} else memory.state_bytes(job))
+    keeps = job.training and not job.recompute
 
     def nbytes(block: NetworkBlock) -> float:
-        values = block.output + block.kept * kept
-        return block.parameters * each + job.batch * values * job.itemsize + memory.table_bytes(job, block)
+        values = block.output + block.stashed * keeps
+        return block.parameters * weight_bytes + job.batch * values * job.itemsize + memory.table_bytes(job, block)
 
     def copies(block: NetworkBlock) -> float:
         return copy_seconds(job.batch * (block.output + block.inside) * job.itemsize)

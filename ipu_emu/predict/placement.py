@@ -60,17 +60,17 @@ def _joined(
     return tuple(tuple(sorted(blocks, key=lambda block: names[block.name])) for blocks in together)
 
 
-def given(network: Network, counts: Sequence[tuple[int, int]], embedding_ipu: int = 0) -> Placement:
+def by_counts(network: Network, counts: Sequence[tuple[int, int]], embedding_ipu: int = 0) -> Placement:
     """``counts``: attention and feed-forward parts on each IPU; for networks without them, layers (twice)."""
     parts = [block for block in network.blocks if _is_layer(block)]
-    wanted = (sum(one for one, _ in counts), sum(other for _, other in counts))
+    wanted = (sum(attention for attention, _ in counts), sum(other for _, other in counts))
     has = tuple(sum(block.kind is kind for block in parts) for kind in _PARTS)
-    whole = not any(has)
-    has = (len(parts), len(parts)) if whole else has
+    has_layers = not any(has)
+    has = (len(parts), len(parts)) if has_layers else has
     if wanted != has:
         layers = f"{has[0]} layers" if has[0] == has[1] else f"{has[0]} attention and {has[1]} feed-forward parts"
-        asked = f"{wanted[0]}" if wanted[0] == wanted[1] else f"{wanted[0]} and {wanted[1]}"
-        raise EmulatorError(f"--layers adds up to {asked}; {network.name} has {layers}")
+        total = f"{wanted[0]}" if wanted[0] == wanted[1] else f"{wanted[0]} and {wanted[1]}"
+        raise EmulatorError(f"--layers adds up to {total}; {network.name} has {layers}")
     left: list[list[NetworkBlock]] = []
     rest = list(parts)
     for attention, feed_forward in counts:
@@ -80,7 +80,7 @@ def given(network: Network, counts: Sequence[tuple[int, int]], embedding_ipu: in
             quota[rest[0].kind] -= 1
             here.append(rest.pop(0))
         left.append(here)
-        if any(quota[kind] for kind in (_PARTS if not whole else (BlockKind.LAYER,))):
+        if any(quota[kind] for kind in (_PARTS if not has_layers else (BlockKind.LAYER,))):
             raise EmulatorError(
                 f"--layers {attention}/{feed_forward} on IPU {len(left) - 1}: the parts of layers are in order, "
                 "attention before feed-forward; an IPU may have one more of one kind only at the ends of its range"

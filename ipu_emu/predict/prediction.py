@@ -21,7 +21,8 @@ from ipu_emu.predict.calibration.profile import PARAMETERS, Profile, rates_of
 from ipu_emu.predict.job import Job, calibrated_release, without_effect
 from ipu_emu.predict.links import domains_of
 from ipu_emu.predict.memory import PredictedMemory
-from ipu_emu.predict.model import CLASSES, TERMS, WHAT_IF, Shape, StepModel, placed
+from ipu_emu.predict.model import TERMS, WHAT_IF, Shape, StepModel, placed
+from ipu_emu.predict.work_per_ipu import CLASSES
 from popdist_py.messages.suggestion import did_you_mean
 
 #: Standard deviations on each side of a 90 % interval.
@@ -90,9 +91,9 @@ class Prediction:
         variance = float(slopes @ np.array(self.profile.covariance) @ slopes) + self.profile.spread**2
         variance += sum(_UNLIKE[kind] ** 2 for kind in self.unlike)
         variance += sum(
-            (slope * PARAMETERS[each.name].spread) ** 2
-            for slope, each in zip(slopes, self.profile.parameters, strict=True)
-            if each.unit == "factor" and not each.identified
+            (slope * PARAMETERS[parameter.name].spread) ** 2
+            for slope, parameter in zip(slopes, self.profile.parameters, strict=True)
+            if parameter.unit == "factor" and not parameter.identified
         )
         width = exp(_NINETY * sqrt(variance))
         return self.throughput / width / self._unknown_factor, self.throughput * width
@@ -122,18 +123,18 @@ class Prediction:
         profile, job = self.profile, self.job
         if profile is None:
             return []
-        found = []
+        differences = []
         if job.network.family not in profile.families:
-            found.append("family")
+            differences.append("family")
         elif job.model not in profile.models:
-            found.append("network")
+            differences.append("network")
         if job.system.generation.name not in profile.generations:
-            found.append("generation")
+            differences.append("generation")
         if domains_of(job.replicas, job.ipus, job.system) > profile.most_domains:
-            found.append("domains")
+            differences.append("domains")
         if job.release not in profile.releases:
-            found.append("release")
-        return found + ["inference"] * (not job.training) + ["dtype"] * (job.dtype != "float16")
+            differences.append("release")
+        return differences + ["inference"] * (not job.training) + ["dtype"] * (job.dtype != "float16")
 
     # ---------------------------------------------------------------- other numbers
 
@@ -150,8 +151,8 @@ class Prediction:
     def slot_classes(self) -> dict[str, float]:
         """Seconds of a slot of the busiest IPU by class of operations."""
         batch = np.array([self.job.batch])
-        each = self.model.class_seconds(self.rates, self.busiest, batch, recompute=self.job.recompute)
-        return dict(zip(CLASSES, map(float, each[:, 0]), strict=True))
+        seconds = self.model.class_seconds(self.rates, self.busiest, batch, recompute=self.job.recompute)
+        return dict(zip(CLASSES, map(float, seconds[:, 0]), strict=True))
 
     def utilisation(self, *, hardware: bool) -> float:
         """Fraction of the peak rate of the matrix units; with ``hardware``, recomputed operations count too."""
@@ -168,13 +169,13 @@ class Prediction:
     @property
     def verdict(self) -> str:
         """The worst verdict of all IPUs."""
-        found: str = max((each.verdict for each in self.memories), key=_VERDICTS.index)
-        return found
+        verdict: str = max((memory.verdict for memory in self.memories), key=_VERDICTS.index)
+        return verdict
 
     @property
     def fullest(self) -> PredictedMemory:
         """The IPU with the worst verdict; if several, the one that may need the most bytes."""
-        return max(self.memories, key=lambda each: (_VERDICTS.index(each.verdict), each.high))
+        return max(self.memories, key=lambda memory: (_VERDICTS.index(memory.verdict), memory.high))
 
     @cached_property
     def memories(self) -> list[PredictedMemory]:
@@ -195,9 +196,9 @@ class Prediction:
 
     @cached_property
     def warnings(self) -> list[str]:
-        found = [*self.notes, *without_effect(self.job)]
+        warnings = [*self.notes, *without_effect(self.job)]
         if self.profile is None:
-            return [*found, "nominal rates, no calibration: real systems take longer"]
+            return [*warnings, "nominal rates, no calibration: real systems take longer"]
         said = {
             "family": f"not validated: no row is of a {self.job.network.family} network",
             "network": f"not validated: no row is of {self.job.model}",
@@ -208,21 +209,21 @@ class Prediction:
             "release": f"not validated: no row is of SDK {self.job.release}, which is predicted as "
             f"{calibrated_release(self.job.release)}",
         }
-        found += [said[kind] for kind in self.unlike]
+        warnings += [said[kind] for kind in self.unlike]
         if self._unknown_factor > 1.001:
             names = [p.name for p in self.profile.unidentified if p.unit != "factor"]
             rows = ", ".join(PARAMETERS[name].rows for name in names)
-            found.append(
+            warnings.append(
                 f"{', '.join(names)}: no row determines it, so its nominal value is used, and the interval extends "
                 f"down to what a value {self.unknown:g} times worse would give; calibrate with a row of {rows}"
             )
         if self.verdict != "fits":
             worst = self.fullest
-            found.append(
+            warnings.append(
                 f"memory of IPU {worst.ipu}: {self.verdict}; between {worst.low / 2**20:,.0f} and "
                 f"{worst.high / 2**20:,.0f} MiB of {worst.limit / 2**20:,.0f} MiB"
             )
-        return found
+        return warnings
 
 
 def predict(
@@ -234,8 +235,8 @@ def predict(
     notes: Sequence[str] = (),
 ) -> Prediction:
     """Predict a step; ``may_move_states``: to Streaming Memory if the job does not fit."""
-    made = Prediction(placed(job), profile, unknown, notes=tuple(notes))
-    if may_move_states and job.training and made.verdict == "does not fit" and not job.off_chip:
+    prediction = Prediction(placed(job), profile, unknown, notes=tuple(notes))
+    if may_move_states and job.training and prediction.verdict == "does not fit" and not job.off_chip:
         moved = Prediction(placed(replace(job, off_chip=("states",))), profile, unknown, notes=tuple(notes))
         if moved.verdict != "does not fit":
             note = (
@@ -243,12 +244,12 @@ def predict(
                 "Streaming Memory (--off-chip states)"
             )
             return replace(moved, notes=(*moved.notes, note))
-    return made
+    return prediction
 
 
 def what_if_factors(texts: Sequence[str]) -> dict[str, float]:
     """``gw-links=x2`` as factors on rates; raise EmulatorError for anything else."""
-    found: dict[str, float] = {}
+    factors: dict[str, float] = {}
     for text in texts:
         name, _, amount = text.partition("=")
         try:
@@ -260,8 +261,8 @@ def what_if_factors(texts: Sequence[str]) -> dict[str, float]:
                 f"--what-if {text} is not valid; write one of {', '.join(WHAT_IF)} and a factor, as in gw-links=x2"
                 + ("" if name in WHAT_IF else did_you_mean(name, WHAT_IF))
             )
-        found[name] = found.get(name, 1.0) * factor
-    return found
+        factors[name] = factors.get(name, 1.0) * factor
+    return factors
 
 
 def anchored(job: Job, profile: Profile, text: str) -> tuple[Profile, str]:
@@ -289,20 +290,21 @@ def anchored(job: Job, profile: Profile, text: str) -> tuple[Profile, str]:
     for _ in range(80):
         middle = sqrt(low * high)
         low, high = (middle, high) if _at(base, share, middle) < measured else (low, middle)
-    found = _with(profile, share, middle)
-    if abs(predict(there, found).throughput / measured - 1) > 1e-3:
+    anchored_profile = _with(profile, share, middle)
+    if abs(predict(there, anchored_profile).throughput / measured - 1) > 1e-3:
         raise EmulatorError(
             f"--anchor {text} is out of reach: with unlimited compute the model gives "
             f"{_at(base, share, 1e4):,.0f} samples per second; check the accumulation and the batch"
         )
-    before = next(each.value for each in profile.parameters if each.name == share)
-    after = next(each.value for each in found.parameters if each.name == share)
-    return found, f"{share} {before:.3f} is replaced by {after:.3f}, from --anchor {text}"
+    before = next(parameter.value for parameter in profile.parameters if parameter.name == share)
+    after = next(parameter.value for parameter in anchored_profile.parameters if parameter.name == share)
+    return anchored_profile, f"{share} {before:.3f} is replaced by {after:.3f}, from --anchor {text}"
 
 
 def _with(profile: Profile, share: str, factor: float) -> Profile:
     parameters = tuple(
-        replace(each, value=each.value * factor) if each.name == share else each for each in profile.parameters
+        replace(parameter, value=parameter.value * factor) if parameter.name == share else parameter
+        for parameter in profile.parameters
     )
     return replace(profile, parameters=parameters)
 

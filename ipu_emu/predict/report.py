@@ -19,11 +19,12 @@ _SCHEMA = "ipu-emu prediction 1"
 
 def job_facts(job: Job) -> dict[str, Any]:
     """The job, with derived numbers."""
-    found = {name: value for name, value in asdict(job).items() if name not in ("system", "samples", "epochs")}
-    if job.given is not None:
-        del found["given"]["divided"]
-    rate = found.pop("host_rate")
-    return found | {
+    facts = {name: value for name, value in asdict(job).items() if name not in ("system", "samples", "epochs")}
+    if job.own_network is not None:
+        del facts["own_network"]["divided"]
+    facts["given"] = facts.pop("own_network")
+    rate = facts.pop("host_rate")
+    return facts | {
         "input_dtype": input_dtype(job),
         "system": job.system.name,
         "system_ipus": job.system.ipus,
@@ -75,15 +76,15 @@ def _memory(prediction: Prediction) -> dict[str, Any]:
         "limit_bytes": prediction.memories[0].limit,
         "ipus": [
             {
-                "ipu": each.ipu,
-                "blocks": names[each.ipu],
-                "parts_bytes": each.parts,
-                "bytes": each.nbytes,
-                "low_bytes": each.low,
-                "high_bytes": each.high,
-                "verdict": each.verdict,
+                "ipu": memory.ipu,
+                "blocks": names[memory.ipu],
+                "parts_bytes": memory.parts,
+                "bytes": memory.nbytes,
+                "low_bytes": memory.low,
+                "high_bytes": memory.high,
+                "verdict": memory.verdict,
             }
-            for each in prediction.memories
+            for memory in prediction.memories
         ],
         "formula_literal_bytes": literal,
         "formula_deduplicated_bytes": deduplicated,
@@ -120,15 +121,15 @@ def calibration_facts(profile: Profile | None) -> dict[str, Any] | None:
 
 def what_if_facts(prediction: Prediction, changes: Sequence[dict[str, float]] = ()) -> list[dict[str, Any]]:
     """Throughput with other rates; by default with each rate doubled."""
-    asked = list(changes) or [{name: 2.0} for name in WHAT_IF]
-    found = []
-    for factors in asked:
+    scenarios = list(changes) or [{name: 2.0} for name in WHAT_IF]
+    facts = []
+    for factors in scenarios:
         other = prediction.changed(factors)
-        found.append(
+        facts.append(
             {
                 "change": ", ".join(f"{name}=x{factor:g}" for name, factor in factors.items()),
                 "samples_per_second": other.throughput,
                 "speedup": other.throughput / prediction.throughput,
             }
         )
-    return found
+    return facts

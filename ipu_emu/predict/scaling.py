@@ -82,8 +82,8 @@ def at_sizes(job: Job, profile: Profile | None, sizes: Sequence[int], *, strong:
     first = predictions[0]
     constant = 1 - (first.terms["compute"] + first.terms["ramps"]) / first.step
     points = []
-    for size, made in zip(sizes, predictions, strict=False):
+    for size, prediction in zip(sizes, predictions, strict=False):
         ratio = size / sizes[0]
         laws = (law(constant, ratio) * first.throughput for law in (amdahl, gustafson))
-        points.append(ScalePoint(size, made, first.throughput * ratio, *laws))
+        points.append(ScalePoint(size, prediction, first.throughput * ratio, *laws))
     return points

@@ -50,8 +50,8 @@ class Configurations:
 
     @property
     def verdicts(self) -> Values:
-        found: Values = memory.verdict(self.low, self.high, self.limit)
-        return found
+        verdicts: Values = memory.verdict(self.low, self.high, self.limit)
+        return verdicts
 
     def only(self, rows: Values) -> Configurations:
         """Return the rows with these indices, or those that a mask selects."""
@@ -98,7 +98,7 @@ def search(job: Job, profile: Profile | None, *, global_batch: float | None = No
     """All configurations of ``job`` on its system that may fit; raise EmulatorError if there is none."""
     if global_batch is not None and not 0 < global_batch <= _MOST_SAMPLES:
         raise EmulatorError(f"a global batch of {global_batch:g} is not possible; use 1 to {_MOST_SAMPLES:,}")
-    found = [
+    evaluated = [
         _evaluated(model, profile, grid)
         for ipus in _IPUS
         if ipus <= job.system.ipus
@@ -106,13 +106,13 @@ def search(job: Job, profile: Profile | None, *, global_batch: float | None = No
         for grid in [_grid(model.job, global_batch)]
         if len(grid["replicas"])
     ]
-    if not found:
+    if not evaluated:
         raise EmulatorError(
             f"no micro-batch and accumulation make a global batch of {global_batch:g} on {job.system.name}; "
             f"it is a product of whole numbers: micro-batch (at most {_MOST_BATCH}), accumulation, replicas"
             + (f", and packing {job.packing:g}" if job.packing > 1 else "")
         )
-    every = _joined(found)
+    every = _joined(evaluated)
     fits = every.only(every.low <= every.limit)
     if not len(fits):
         raise EmulatorError(
@@ -128,8 +128,8 @@ def _models(job: Job, ipus: int) -> list[StepModel]:
         return []
     base = replace(_on_its_hosts(job), ipus=ipus, replicas=job.bn_span, layers=(), embedding_ipu=0)
     base = replace(base, off_chip=(), shared=())
-    made = [placed(replace(base, batch=batch, recompute=True)) for batch in ((1, 16) if ipus > 1 else (1,))]
-    unique = {model.work.placement: model for model in made}
+    models = [placed(replace(base, batch=batch, recompute=True)) for batch in ((1, 16) if ipus > 1 else (1,))]
+    unique = {model.work.placement: model for model in models}
     return [replace(model, job=base) for model in unique.values()]
 
 
@@ -177,30 +177,30 @@ def _evaluated(model: StepModel, profile: Profile | None, grid: Mapping[str, Val
     return Configurations(columns, samples / step, samples, low, limit, high, spread, len(step))
 
 
-def _joined(found: Sequence[Configurations]) -> Configurations:
+def _joined(parts: Sequence[Configurations]) -> Configurations:
     def all_of(values: Iterator[Values]) -> Values:
         return np.concatenate(list(values))
 
-    columns = {name: all_of(each.columns[name] for each in found) for name in found[0].columns}
+    columns = {name: all_of(part.columns[name] for part in parts) for name in parts[0].columns}
     return Configurations(
         columns,
-        all_of(each.throughput for each in found),
-        all_of(each.global_batch for each in found),
-        all_of(each.low for each in found),
-        found[0].limit,
-        all_of(each.high for each in found),
-        found[0].spread,
-        sum(each.examined for each in found),
+        all_of(part.throughput for part in parts),
+        all_of(part.global_batch for part in parts),
+        all_of(part.low for part in parts),
+        parts[0].limit,
+        all_of(part.high for part in parts),
+        parts[0].spread,
+        sum(part.examined for part in parts),
     )
 
 
-def _best_placements(found: Configurations) -> Configurations:
+def _best_placements(configurations: Configurations) -> Configurations:
     """The fastest of each group of configurations that differ only in placement."""
-    keys = np.stack([found.columns[name].astype(np.int64) for name in COLUMNS])
-    order = np.lexsort((-found.throughput, *keys))
+    keys = np.stack([configurations.columns[name].astype(np.int64) for name in COLUMNS])
+    order = np.lexsort((-configurations.throughput, *keys))
     ordered = keys[:, order]
     new = np.concatenate([[True], (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)])
-    return found.only(order[new])
+    return configurations.only(order[new])
 
 
 # ---------------------------------------------------------------- sweeps
@@ -210,12 +210,12 @@ _MOST_VALUES = 10**7
 
 def sweep_values(text: str) -> tuple[str, list[int]]:
     """``batch=1..8``, ``replicas=1,2,4`` or ``replicas=16..256x2`` as a name and its values."""
-    name, _, given = text.partition("=")
+    name, _, ranges = text.partition("=")
     try:
-        if name not in COLUMNS or not given:
+        if name not in COLUMNS or not ranges:
             raise ValueError
         values: list[int] = []
-        for part in given.split(","):
+        for part in ranges.split(","):
             ends, _, factor = part.partition("x")
             first, _, last = ends.partition("..")
             if factor and int(factor) < 2:
@@ -247,8 +247,8 @@ def _range(first: int, last: int, factor: int) -> list[int]:
     return values
 
 
-def sweep(job: Job, profile: Profile | None, given: Mapping[str, Sequence[int]]) -> Configurations:
-    """All combinations of ``given`` values, in their order; the others are those of ``job``."""
+def sweep(job: Job, profile: Profile | None, axis_values: Mapping[str, Sequence[int]]) -> Configurations:
+    """All combinations of ``axis_values``, in their order; the others are those of ``job``."""
     own = {
         "ipus": job.ipus,
         "replicas": job.replicas,
@@ -258,7 +258,7 @@ def sweep(job: Job, profile: Profile | None, given: Mapping[str, Sequence[int]])
         "shared": "states" in job.shared,
         "off_chip": "states" in job.off_chip,
     }
-    axes = {name: list(given.get(name, [own[name]])) for name in COLUMNS}
+    axes = {name: list(axis_values.get(name, [own[name]])) for name in COLUMNS}
     total = 1
     for values in axes.values():
         total *= len(values)
@@ -298,22 +298,22 @@ def sweep(job: Job, profile: Profile | None, given: Mapping[str, Sequence[int]])
     return _joined(parts)
 
 
-def _with_states(places: tuple[str, ...], states: bool) -> tuple[str, ...]:
-    return (*(place for place in places if place != "states"), *["states"] * states)
+def _with_states(kinds: tuple[str, ...], states: bool) -> tuple[str, ...]:
+    return (*(kind for kind in kinds if kind != "states"), *["states"] * states)
 
 
 def _placed_twice(most: Job, least: Job, profile: Profile | None, grid: Mapping[str, Values]) -> Configurations:
     """Every row with the placement of the job that needs ``least`` memory where that fits, else of the other."""
     tight, loose = placed(most), placed(least)
-    found = _evaluated(tight, profile, grid)
+    rows = _evaluated(tight, profile, grid)
     if tight.work.placement == loose.work.placement:
-        return found
+        return rows
     other = _evaluated(replace(loose, job=most), profile, grid)
     fits = other.verdicts == "fits"
     throughput, low, high = (
-        np.where(fits, getattr(other, name), getattr(found, name)) for name in ("throughput", "low", "high")
+        np.where(fits, getattr(other, name), getattr(rows, name)) for name in ("throughput", "low", "high")
     )
-    return replace(found, throughput=throughput, low=low, high=high)
+    return replace(rows, throughput=throughput, low=low, high=high)
 
 
 def _mesh(axes: Mapping[str, Sequence[Any]]) -> list[Values]:

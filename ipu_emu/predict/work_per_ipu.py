@@ -27,11 +27,11 @@ def _by_class(block: NetworkBlock) -> tuple[float, ...]:
 
 def _merged(blocks: Sequence[NetworkBlock], *, frozen: bool) -> tuple[BlockProduct, ...]:
     """The products of ``blocks``; equal ones are merged, with their number."""
-    found: dict[BlockProduct, float] = {}
-    for product in (each for block in blocks if block.frozen == frozen for each in block.products):
-        one = replace(product, count=1)
-        found[one] = found.get(one, 0) + product.count
-    return tuple(replace(one, count=count) for one, count in found.items())
+    counts: dict[BlockProduct, float] = {}
+    for product in (product for block in blocks if block.frozen == frozen for product in block.products):
+        unit = replace(product, count=1)
+        counts[unit] = counts.get(unit, 0) + product.count
+    return tuple(replace(unit, count=count) for unit, count in counts.items())
 
 
 def layers(blocks: Sequence[NetworkBlock]) -> list[list[NetworkBlock]]:
@@ -41,20 +41,20 @@ def layers(blocks: Sequence[NetworkBlock]) -> list[list[NetworkBlock]]:
 
 def _recomputed(layer: Sequence[NetworkBlock]) -> float:
     """The most values live while ``layer`` is differentiated, from the last block to the first."""
-    kept = accumulate(block.kept * (not block.frozen) for block in layer)
-    return max(float(before + block.transient) for before, block in zip(kept, layer, strict=True))
+    stashed = accumulate(block.stashed * (not block.frozen) for block in layer)
+    return max(float(before + block.transient) for before, block in zip(stashed, layer, strict=True))
 
 
 def _peak(blocks: Sequence[NetworkBlock]) -> tuple[float, float]:
-    kept = accumulate((block.kept + block.output) * (not block.frozen) for block in blocks)
-    each = ((float(before), float(block.transient)) for before, block in zip(kept, blocks, strict=True))
-    return max(each, key=sum, default=(0.0, 0.0))
+    stashed = accumulate((block.stashed + block.output) * (not block.frozen) for block in blocks)
+    live = ((float(before), float(block.transient)) for before, block in zip(stashed, blocks, strict=True))
+    return max(live, key=sum, default=(0.0, 0.0))
 
 
 def _peak_recomputed(groups: Sequence[Sequence[NetworkBlock]]) -> tuple[float, float]:
-    kept = accumulate((layer[-1].output * (not layer[-1].frozen) for layer in groups), initial=0.0)
-    each = ((float(before), _recomputed(layer)) for before, layer in zip(kept, groups, strict=False))
-    return max(each, key=sum, default=(0.0, 0.0))
+    stashed = accumulate((layer[-1].output * (not layer[-1].frozen) for layer in groups), initial=0.0)
+    live = ((float(before), _recomputed(layer)) for before, layer in zip(stashed, groups, strict=False))
+    return max(live, key=sum, default=(0.0, 0.0))
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,9 @@ class PlacedWork:
         """[IPU, class]: operations for gradients of the network's input data, which are not computed."""
         rows = np.zeros((self.ipus, len(CLASSES)))
         for ipu, blocks in enumerate(self.placement):
-            for product in (each for block in blocks if not block.frozen for each in block.products if each.data):
+            for product in (
+                product for block in blocks if not block.frozen for product in block.products if product.data
+            ):
                 rows[ipu, CLASSES.index(product.kind)] += product.flops
         return rows
 
@@ -112,7 +114,7 @@ class PlacedWork:
     def weights(self) -> float:
         """Number of trained products with weights, on the IPU with the most."""
         kinds = ("convolution", "product")
-        return max(sum(each.count for each in trained if each.kind in kinds) for trained, _ in self.products)
+        return max(sum(product.count for product in trained if product.kind in kinds) for trained, _ in self.products)
 
     @cached_property
     def parameters(self) -> Values:
@@ -142,33 +144,33 @@ class PlacedWork:
         return self._sum(lambda block: block.statistics)
 
     @cached_property
-    def kept(self) -> Values:
+    def stashed(self) -> Values:
         """Values that the backward pass reads, including the results of the blocks."""
-        return self._sum(lambda block: (block.kept + block.output) * (not block.frozen))
+        return self._sum(lambda block: (block.stashed + block.output) * (not block.frozen))
 
     @cached_property
     def checkpoints(self) -> Values:
         """Values kept with recomputation: the input of each layer, also if it comes from the previous IPU."""
-        made = [
+        checkpoints = [
             float(sum(layer[-1].output for layer in layers(blocks) if not layer[-1].frozen))
             for blocks in self.placement
         ]
-        return np.array(made) - self.sent + self.received
+        return np.array(checkpoints) - self.sent + self.received
 
     @cached_property
     def sent(self) -> Values:
         """Values sent to another IPU; by the last IPU only if a tied head is on an earlier one."""
-        found = self.boundary.copy()
-        found[-1] *= self.stages > self.ipus
-        return found
+        values = self.boundary.copy()
+        values[-1] *= self.stages > self.ipus
+        return values
 
     @cached_property
     def passed(self) -> list[tuple[int, int, float]]:
         """(from IPU, to IPU, values) of each stage except the last."""
-        made = [(ipu, ipu + 1, float(values)) for ipu, values in enumerate(self.boundary[:-1])]
+        transfers = [(ipu, ipu + 1, float(values)) for ipu, values in enumerate(self.boundary[:-1])]
         if self.stages > self.ipus:
-            made.append((self.ipus - 1, self.last_home, float(self.boundary[-1])))
-        return made
+            transfers.append((self.ipus - 1, self.last_home, float(self.boundary[-1])))
+        return transfers
 
     @property
     def last_home(self) -> int:
@@ -198,9 +200,9 @@ class PlacedWork:
 
     @cached_property
     def peak(self) -> Values:
-        """[IPU, 2]: kept and transient values at the peak of their sum.
+        """[IPU, 2]: stashed and transient values at the peak of their sum.
 
-        The backward pass of a micro-batch has released the kept values of later blocks.
+        The backward pass of a micro-batch has released the stashed values of later blocks.
         """
         return np.array([_peak(blocks) for blocks in self.placement])
 
@@ -212,7 +214,7 @@ class PlacedWork:
     @cached_property
     def unsliced(self) -> Values:
         """Transient values of a sample if logits are computed as a whole; 0 without a vocabulary head."""
-        return self._most(lambda block: (block.kept + block.transient + block.unsliced) * bool(block.table))
+        return self._most(lambda block: (block.stashed + block.transient + block.unsliced) * bool(block.table))
 
     @cached_property
     def tables(self) -> Values:

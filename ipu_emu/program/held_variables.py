@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from ipu_emu.graph import Graph, Role, StepPhase
 from ipu_emu.ops import TABLE
+from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import WeightUpdate, leaves, of_type
+from ipu_emu.program.memory_plan import Allocation
 
 
 def replica_variables(graph: Graph) -> list[str]:
@@ -18,16 +23,18 @@ def replica_variables(graph: Graph) -> list[str]:
     return sorted(id for id in changed if (t := graph.tensors[id]).role is Role.WEIGHT and t.group is None)
 
 
-def held_variables(executable: Executable) -> list[str]:
-    """Return the ids of weights and constants that stay as the host sets them, and of views of these.
+def held_variables(executable: Executable) -> Mapping[str, Allocation]:
+    """Return where weights and constants are that stay as the host sets them, and views of these.
 
-    None if the program trains: copies of them for its kernels would take memory that training needs.
+    A copy from Streaming Memory is read at the place of its variable. None if the program trains: copies of variables
+    for its kernels would take memory that training needs.
     """
     program, plan = list(leaves(executable.program)), executable.plan
     if of_type(program, WeightUpdate):
-        return []
-    viewing = (op for leaf in program for op in leaf.ops if op.outputs and op.outputs[0] in plan.views)
-    views = {op.outputs[0]: op.inputs[TABLE[op].view_of or 0] for op in viewing}
+        return {}
+    ops = [op for leaf in program for op in leaf.ops if op.outputs]
+    views = {op.outputs[0]: op.inputs[TABLE[op].view_of or 0] for op in ops if op.outputs[0] in plan.views}
+    loaded = {op.outputs[0]: op.inputs[0] for op in ops if op.type == REMOTE_LOAD}
 
     def root(id: str) -> str:
         return root(views[id]) if id in views else id
@@ -36,5 +43,17 @@ def held_variables(executable: Executable) -> list[str]:
     for leaf in program:  # an op may change a variable through its view
         changed |= {root(op.inputs[index]) for op in leaf.ops for _, index in TABLE.in_place(op)}
     tensors = executable.graph.with_role(Role.WEIGHT, Role.CONSTANT)
-    held = {t.id for t in tensors if t.id in plan.placements and t.id not in changed and not t.off_chip}
-    return [*held, *(id for id in views if root(id) in held)]
+    held = {t.id: plan.placements[t.id] for t in tensors if t.id in plan.placements and t.id not in changed}
+    alike = [id for id, source in loaded.items() if source in held and _alike(plan.placements, id, source)]
+    held |= {id: held[loaded[id]] for id in alike}
+    return held | {id: _at(plan.placements, id, root(id), held[root(id)]) for id in views if root(id) in held}
+
+
+def _alike(placements: Mapping[str, Allocation], copy: str, source: str) -> bool:
+    return placements[copy].batch_innermost == placements[source].batch_innermost
+
+
+def _at(placements: Mapping[str, Allocation], view: str, root: str, place: Allocation) -> Allocation:
+    """Where the ``view`` of ``root`` is if ``root`` is at ``place``."""
+    moved = place.offset - placements[root].offset
+    return replace(placements[view], region=place.region, offset=placements[view].offset + moved)

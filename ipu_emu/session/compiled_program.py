@@ -26,8 +26,8 @@ class Target:
     ``io_tiles`` of each IPU exchange data with the host while the others compute. ``order`` is that of the IPUs of a
     replica on the device.
 
-    Raise UnsupportedError on a host whose processor cannot run kernels, before anything is compiled, and EmulatorError
-    for replicas of an IPU Model.
+    Raise UnsupportedError on a host whose processor cannot run kernels, before anything is compiled, and
+    EmulatorError for replicas of an IPU Model.
     """
 
     device: Device
@@ -42,8 +42,8 @@ class Target:
         check_host_processor()
         if self.total > 1 and self.device.kind is DeviceKind.IPU_MODEL:
             raise EmulatorError(
-                f"{self.total} replicas on an IPU Model, which does not support replication; use IPUs of the emulated "
-                "system, or 1 replica"
+                f"{self.total} replicas on an IPU Model, which does not support replication; use IPUs of the "
+                "emulated system, or 1 replica"
             )
 
     @classmethod
@@ -128,13 +128,13 @@ def compile_program(
     if loaded is not None:
         executable = loaded
     else:
-        made = lower(step) if cache is None else compiled_once(cache, step.graph, key, lambda: lower(step))
-        executable = replace(made, sync=step.options.sync)
-    beside = lower(replace(step, options=replace(step.options, forward_only=True))) if forward else None
+        compiled = lower(step) if cache is None else compiled_once(cache, step.graph, key, lambda: lower(step))
+        executable = replace(compiled, sync=step.options.sync)
+    forward_program = lower(replace(step, options=replace(step.options, forward_only=True))) if forward else None
     check_memory(
         executable,
         target.device,
-        beside=beside,
+        forward=forward_program,
         remedies=lambda now: advice.remedies(step, target.device, now, forward=forward),
     )
     return CompiledProgram(step, executable, target, None if cache is None else cached_file(cache, key))

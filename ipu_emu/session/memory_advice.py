@@ -69,8 +69,8 @@ class MemoryAdvice:
         """Compile a variant, and return the memory that it needs."""
         state = self.variant(request)
         forward_state = replace(state, options=replace(state.options, forward_only=True))
-        beside = run_passes(forward_state).executable if forward else None
-        need = memory_need(run_passes(state).executable, device, beside)
+        forward_program = run_passes(forward_state).executable if forward else None
+        need = memory_need(run_passes(state).executable, device, forward_program)
         if need is None:
             raise EmulatorError("only devices with a memory limit look for remedies")
         return need

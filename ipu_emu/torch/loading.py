@@ -30,7 +30,7 @@ class Loading(WrappedSamples):
     def __getitem__(self, part: Part) -> Any:
         names = [(*self._name, part.start + place) for place in part.places]
         named = list(zip(names, part.indices, strict=True))
-        with self._of_samples(self._collate).kept():
+        with self._of_samples(self._collate).restored():
             samples = self._load(named, at_once=self._size)
             if self._collate is torch.utils.data.default_collate:
                 return self._collate(samples)

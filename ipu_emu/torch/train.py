@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -79,19 +79,12 @@ def train(
 
     Raise ValueError for numbers that do not fit each other, and poptorch.Error for a module that cannot be compiled.
     """
-    _check_kinds(module, loss, epochs)
-    if _is_offline(options) and cache_folder(options.executable_cache) is None:
-        raise ValueError(
-            "useOfflineIpuTarget() only compiles, and the program would be lost: set enableExecutableCaching(folder)"
-        )
+    _check(module, loss, epochs, options)
     job = _job(replicas, ipus)
-    optimiser = _made(optimiser, module)
-    if clip is not None:
-        optimiser.max_grad_norm = float(clip)
+    optimiser = _optimiser_of(module, optimiser, clip)
     batches = batches_of(data, batch_size, shuffle=shuffle, seed=seed)
     spread = _spread(batches.size, accumulation, job)
-    total = None if batches.count is None else batches.count * epochs
-    bar = ProgressBar(epochs, total, shown=progress and job.instance == 0)
+    bar = ProgressBar(epochs, batches.count and batches.count * epochs, shown=progress and job.instance == 0)
     counted = CountedLoss.of(loss, data, spread.accumulation * spread.replicas)
     objective = Objective(module, counted or loss)
     with _frozen(module, optimiser), _executor(objective, optimiser, options, job, spread, seed) as executor:
@@ -100,12 +93,8 @@ def train(
         if _is_offline(options):
             run.compile()
             return module
-        with _checkpoints(checkpoints) as store:
-            try:
-                run.train(epochs, store, checkpoint_every, after_epoch)
-            finally:
-                bar.close()
-                run.end()
+        with _checkpoints(checkpoints) as store, closing(run):
+            run.train(epochs, store, checkpoint_every, after_epoch)
     return module
 
 
@@ -113,7 +102,7 @@ def _is_offline(options: Options | None) -> TypeGuard[Options]:
     return options is not None and options.connection_type is ConnectionType.Never
 
 
-def _check_kinds(module: Any, loss: Any, epochs: int) -> None:
+def _check(module: Any, loss: Any, epochs: int, options: Options | None) -> None:
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"the module is {_kind(module)}; give an instance of torch.nn.Module")
     if not module.training:
@@ -122,9 +111,13 @@ def _check_kinds(module: Any, loss: Any, epochs: int) -> None:
         raise TypeError(f"the loss is {_kind(loss)}; give a function such as torch.nn.CrossEntropyLoss()")
     if epochs < 0:
         raise ValueError(f"epochs = {epochs}; use at least 0")
+    if _is_offline(options) and cache_folder(options.executable_cache) is None:
+        raise ValueError(
+            "useOfflineIpuTarget() only compiles, and the program would be lost: set enableExecutableCaching(folder)"
+        )
 
 
-def _made(optimiser: Any, module: torch.nn.Module) -> Any:
+def _optimiser_of(module: torch.nn.Module, optimiser: Any, clip: float | None) -> Any:
     """Return the optimiser; a function is called with the trained parameters of ``module``."""
     if callable(optimiser) and not isinstance(optimiser, torch.optim.Optimizer):
         optimiser = optimiser([parameter for parameter in module.parameters() if parameter.requires_grad])
@@ -136,6 +129,8 @@ def _made(optimiser: Any, module: torch.nn.Module) -> Any:
     hints = ("foreach", "fused", "capturable", "differentiable")
     without_effect = [name for name in hints if any(group.get(name) for group in optimiser.param_groups)]
     say_without_effect("The argument of the optimiser", without_effect)
+    if clip is not None:
+        optimiser.max_grad_norm = float(clip)
     return optimiser
 
 
@@ -356,8 +351,9 @@ class _Training:
             self._executor.attachToDevice()
         self._state.load(self._executor)
 
-    def end(self) -> None:
-        """Copy the state of the optimiser back."""
+    def close(self) -> None:
+        """End the progress bar, and copy the state of the optimiser back."""
+        self._bar.close()
         if self._step and self._executor.isAttachedToDevice():
             self._state.fetch(self._executor, self._step)
 

@@ -114,19 +114,7 @@ def plan(
         _instance(index, options, machine, cluster, per_host, strategy, threads, shared, arguments)
         for index in range(options.num_instances)
     )
-    request = StartRequest(
-        installation,
-        options.num_instances,
-        machine.cpus,
-        _supervisor(machine.python),
-        machine.environ,
-        cluster,
-        extra=arguments.everywhere,
-        local=arguments.local,
-        ssh=machine.environ.get(SSH_VARIABLE, ""),
-        as_root=options.allow_run_as_root,
-        forwarded=SUPERVISOR_VARIABLES,
-    )
+    request = _request(options, machine, installation, cluster, arguments)
     remote = tuple(host for host in cluster.hosts if not cluster.is_here(host))
     elsewhere = remote or starter == SLURM or any("host" in word for word in (*request.extra, *request.local))
     command = BACKENDS[starter](request)
@@ -155,6 +143,28 @@ def plan(
             ),
         ),
         closes_ports=not elsewhere,
+    )
+
+
+def _request(
+    options: LaunchOptions,
+    machine: Machine,
+    installation: MpiInstallation,
+    cluster: Cluster,
+    arguments: MpiArguments,
+) -> StartRequest:
+    return StartRequest(
+        installation,
+        options.num_instances,
+        machine.cpus,
+        _supervisor(machine.python),
+        machine.environ,
+        cluster,
+        extra=arguments.everywhere,
+        local=arguments.local,
+        ssh=machine.environ.get(SSH_VARIABLE, ""),
+        as_root=options.allow_run_as_root,
+        forwarded=SUPERVISOR_VARIABLES,
     )
 
 

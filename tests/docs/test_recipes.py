@@ -50,6 +50,20 @@ def trained(schedule):
     return digest(session)
 
 assert trained("spaced") == trained("")
+
+builder = popart.Builder()
+x = builder.addInputTensor(popart.TensorInfo("FLOAT", [3]))
+w = builder.addInitializedInputTensor(np.float32([1, 2, 3]), "w")
+loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([x, w])], popart.ReductionType.Sum)
+sign = popart.SoftSign({"defaultLearningRate": (0.5, False), "defaultEps": (1, True)})
+session = popart.TrainingSession(builder.getModelProto(), popart.DataFlow(1, [loss]), loss, sign, device)
+session.prepareDevice()
+session.weightsFromHost()
+session.run(popart.PyStepIO({x: np.float32([1, -3, 0])}, session.initAnchorArrays()))
+session.weightsToHost()
+weights = {w: np.zeros(3, np.float32)}
+session.readWeights(popart.PyWeightsIO(weights))
+np.testing.assert_array_equal(weights[w], np.float32([1 - 0.25, 2 + 0.375, 3]))
 """
 METHOD = """
 import runpy, sys
@@ -66,6 +80,30 @@ class Step(torch.nn.Module):
 
 x, at_zero = torch.tensor([-1.5, 0.0, 2.0]), torch.tensor([0.5, 0.5, 0.5])
 assert poptorch.inferenceModel(Step())(x, at_zero).tolist() == torch.heaviside(x, at_zero).tolist()
+"""
+
+TENSORFLOW = """
+import numpy as np
+import ipu_emu.tensorflow.install
+import tensorflow.compat.v1 as tf
+from tensorflow.python import ipu
+
+with tf.Graph().as_default(), tf.Session() as session:
+    a, b = (tf.placeholder(tf.float32, [4, 3]) for _ in range(2))
+    with ipu.scopes.ipu_scope("/device:IPU:0"):
+        y = ipu.ipu_compiler.compile(tf.linalg.cross, [a, b])
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.configure_ipu_system()
+    first, second = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(np.float32)
+    result, = session.run(y, {a: first, b: second})
+np.testing.assert_allclose(result, np.cross(first, second), rtol=1e-5, atol=1e-6)
+"""
+LAUNCHER = """
+import subprocess, sys
+instance = ["-c", "import os; print(os.environ['PYTHONHASHSEED'])"]
+job = ["-m", "poprun_py", "--num-instances", "2", "--hash-seed", "7", sys.executable, *instance]
+print(subprocess.run([sys.executable, *job], capture_output=True, text=True, check=True).stdout)
 """
 
 
@@ -116,3 +154,12 @@ def test_a_method_of_the_page_is_drawn_and_chosen(extended: Path) -> None:
 def test_an_aten_rule_of_the_page_works(extended: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     run(PYTORCH, extended)
+
+
+def test_a_tensorflow_rule_of_the_page_works(extended: Path) -> None:
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    run(TENSORFLOW, extended)
+
+
+def test_an_option_of_the_page_acts_in_all_instances(extended: Path) -> None:
+    assert run(LAUNCHER, extended).count("7") == 2

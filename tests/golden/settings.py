@@ -88,24 +88,21 @@ KERNELS = [_kernels(name) for name in ("x86-64-v3", "haswell", "skylake-avx512",
 #: Those of numpy that it would use here.
 _NUMPY = " ".join(np.show_config(mode="dicts")["SIMD Extensions"].get("found", []))
 
-_WITHOUT_NUMPY = Setting("numpy without its features", {"NPY_DISABLE_CPU_FEATURES": _NUMPY})
-_HASWELL = _core("Haswell", "avx2")
-_WITHOUT_TORCH = Setting("PyTorch without its features", {"ATEN_CPU_CAPABILITY": "default"})
-
-SETTINGS = [
+#: Those of one instance.
+_ALONE = [
     NATIVE,
     *KERNELS,
-    _HASWELL,
+    _core("Haswell", "avx2"),
     _core("SkylakeX", "avx512f"),
     _core("Zen", "avx2"),
     _core("Nehalem"),
-    _WITHOUT_NUMPY,
-    _WITHOUT_TORCH,
+    Setting("numpy without its features", {"NPY_DISABLE_CPU_FEATURES": _NUMPY}),
+    Setting("PyTorch without its features", {"ATEN_CPU_CAPABILITY": "default"}),
     Setting("MKL for SSE 4.2", {"MKL_ENABLE_INSTRUCTIONS": "SSE4_2"}),
     Setting("libm without FMA", {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4"}),
     *map(_threads, (1, 2, 8)),
-    *(spread for setting in (NATIVE, *KERNELS) for spread in _spread(setting, 2, 4)),
-    *(spread for setting in (_HASWELL, _WITHOUT_NUMPY, _WITHOUT_TORCH) for spread in _spread(setting, 2)),
 ]
+
+SETTINGS = [*_ALONE, *(spread for setting in _ALONE for spread in _spread(setting, 2, 4))]
 
 _VARIABLES = frozenset(name for setting in SETTINGS for name in setting.variables)

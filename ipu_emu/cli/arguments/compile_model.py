@@ -180,12 +180,12 @@ class CompileRequest:
 
     def _named(self) -> Model:
         """The graph of a named model, with the same sizes as that of predictions."""
-        given = {name: getattr(self, name) for name in ("length", "masked") if getattr(self, name) is not None}
-        if given:
-            network(self.model, **given)  # checks that the model takes these sizes
+        sizes = {name: getattr(self, name) for name in ("length", "masked") if getattr(self, name) is not None}
+        if sizes:
+            network(self.model, **sizes)  # checks that the model takes these sizes
         if self.model.startswith("bert"):
-            given["masked"] = self.masked or masked_positions(given.get("length", 128))
-        return named(self.model, batch=self.batch, dtype=np.dtype(self.dtype), **given)
+            sizes["masked"] = self.masked or masked_positions(sizes.get("length", 128))
+        return named(self.model, batch=self.batch, dtype=np.dtype(self.dtype), **sizes)
 
     def _check_pipeline(self) -> None:
         if self.model not in CATALOGUE and (self.length or self.masked):
@@ -297,7 +297,7 @@ class CompileRequest:
         job = Job(
             self.model if network is None else network.name,
             system,
-            given=network,
+            own_network=network,
             replicas=self.replicas,
             ipus=self.ipus,
             batch=self.micro_batch,
@@ -317,7 +317,7 @@ class CompileRequest:
         )
         if network is None and not job.layers and not can_divide(job.network, self.ipus):
             divided = graph_network(self._named().graph, self.model, self.batch)
-            job = replace(job, given=divided, length=None, masked=None)
+            job = replace(job, own_network=divided, length=None, masked=None)
         # The graphs of named models take images of the same type as the weights.
         return replace(job, input_dtype=job.dtype) if job.network.input_dtype == "uint8" else job
 

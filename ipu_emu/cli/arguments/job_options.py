@@ -180,7 +180,7 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
     job = Job(
         model if network is None else network.name,
         where,
-        given=network,
+        own_network=network,
         training=not inference,
         off_chip=tuple(kind for kind in off_chip if kind != "none"),
         layers=layer_counts(layers) if layers else (),

@@ -141,15 +141,15 @@ def compiled_once(
     if fault:
         warn_user(f"Cannot save executables in '{folder}': {fault}")
         return make()
-    found, _ = _usable(path, key)
-    if found is None:
+    executable, _ = _usable(path, key)
+    if executable is None:
         with held(Path(f"{path}.lock"), PATIENCE):
-            found, why = _usable(path, key)
+            executable, why = _usable(path, key)
             if why:
                 warn_user(f"{why}. It is replaced")
-            if found is None:
+            if executable is None:
                 return _made(path, key, make)
-    return with_variables(found, graph.data)
+    return with_variables(executable, graph.data)
 
 
 def _usable(path: Path, key: str) -> tuple[Executable | None, str]:
@@ -176,8 +176,8 @@ def with_variables(executable: Executable, values: Mapping[str, NDArray[Any]]) -
     loaded = executable.graph
     variables = {tensor.id for tensor in loaded.tensors.values() if tensor.role.is_variable}
     own = {id: np.array(value) for id, value in loaded.data.items()}
-    given = {id: value for id, value in values.items() if id in variables}
-    return replace(executable, graph=replace(loaded, data=own | given))
+    changed = {id: value for id, value in values.items() if id in variables}
+    return replace(executable, graph=replace(loaded, data=own | changed))
 
 
 #: The first bytes of a file.
@@ -191,7 +191,7 @@ def to_bytes(executable: Executable, key: str) -> bytes:
 
 def from_bytes(data: bytes, key: str | None = None) -> Executable:
     """Reverse ``to_bytes``; raise EmulatorError for bytes that are damaged, or of another key."""
-    made = unpack(_MAGIC, data, "an executable", key)
-    if not isinstance(made, Executable):
+    value = unpack(_MAGIC, data, "an executable", key)
+    if not isinstance(value, Executable):
         raise EmulatorError("it does not hold an executable")
-    return made
+    return value

@@ -25,15 +25,15 @@ _START = 8 + 32
 def pack(magic: bytes, value: Any, key: str = "") -> bytes:
     """Return ``value`` as the content of a file that begins with ``magic``, 8 bytes."""
     encoder = Encoder()
-    made = encoder.encode(value)
-    places, end = [], 0
+    encoded = encoder.encode(value)
+    extents, end = [], 0
     for blob in encoder.blobs:
-        places.append([end, blob.nbytes])
+        extents.append([end, blob.nbytes])
         end = -(-(end + blob.nbytes) // _ALIGNMENT) * _ALIGNMENT
-    head = msgpack.packb({"key": key, "value": made, "blobs": places})
+    head = msgpack.packb({"key": key, "value": encoded, "blobs": extents})
     body = bytearray(len(head).to_bytes(8, "little") + head + bytes(end))
-    for (place, size), blob in zip(places, encoder.blobs, strict=True):
-        start = 8 + len(head) + place
+    for (offset, size), blob in zip(extents, encoder.blobs, strict=True):
+        start = 8 + len(head) + offset
         body[start : start + size] = blob.tobytes()
     return magic + sha256(body).digest() + bytes(body)
 
@@ -65,7 +65,7 @@ def _decoded(packed: memoryview, blobs: memoryview, key: str | None, classes: Ma
         raise EmulatorError("it was compiled from another model, or with other options")
 
     def blob(number: int) -> memoryview:
-        place, size = head["blobs"][number]
-        return blobs[place : place + size]
+        offset, size = head["blobs"][number]
+        return blobs[offset : offset + size]
 
     return Decoder(blob, classes).decode(head["value"])

@@ -30,12 +30,12 @@ class _Group:
     ops: list[tuple[int, Op]] = field(default_factory=list)
 
     @property
-    def made(self) -> list[str]:
+    def outputs(self) -> list[str]:
         return [output for _, op in self.ops for output in op.outputs]
 
     def inputs(self) -> list[str]:
-        made = set(self.made)
-        return list(dict.fromkeys(id for _, op in self.ops for id in op.inputs if id not in made))
+        outputs = set(self.outputs)
+        return list(dict.fromkeys(id for _, op in self.ops for id in op.inputs if id not in outputs))
 
 
 def fuse(graph: Graph, wanted: Iterable[str]) -> None:
@@ -49,22 +49,22 @@ class _Fusion:
         self.turned = batch_innermost(graph)
         self.halves = {id for id, tensor in graph.tensors.items() if tensor.dtype.name == "FLOAT16"}
         self.users: dict[str, list[int]] = {}
-        for place, op in enumerate(graph.ops):
+        for index, op in enumerate(graph.ops):
             for id in op.inputs:
-                self.users.setdefault(id, []).append(place)
+                self.users.setdefault(id, []).append(index)
         self.group_of: dict[str, _Group] = {}  # by output
 
     def run(self) -> None:
         groups: dict[_Group, None] = {}  # in order
-        for place, op in enumerate(self.graph.ops):
-            group = _Group([(place, op)])
+        for index, op in enumerate(self.graph.ops):
+            group = _Group([(index, op)])
             if self.is_fusable(op):
-                for other in self.joinable(place, op):
+                for other in self.joinable(index, op):
                     joined = _Group(sorted([*other.ops, *group.ops], key=lambda entry: entry[0]))
                     if self.operands(joined) <= _MOST_OPERANDS:
                         del groups[other]
                         group = joined
-                for id in group.made:
+                for id in group.outputs:
                     self.group_of[id] = group
             groups[group] = None
         ordered = sorted(groups, key=lambda group: group.ops[-1][0])
@@ -91,18 +91,18 @@ class _Fusion:
             return False
         return _columns(tensor, out) > 0 or _is_per_row(tensor, out)
 
-    def joinable(self, place: int, op: Op) -> list[_Group]:
+    def joinable(self, index: int, op: Op) -> list[_Group]:
         """The groups that produce inputs of ``op`` and may move to the position of ``op``."""
-        found: list[_Group] = []
+        groups: list[_Group] = []
         out = self.graph.tensor(op.outputs[0])
         for id in op.inputs:
             group = self.group_of.get(id)
-            if group is None or group in found or self.graph.tensor(id).shape != out.shape:
+            if group is None or group in groups or self.graph.tensor(id).shape != out.shape:
                 continue
-            if self.alike(group, op) and self.can_move(group, place):
-                found.append(group)
-        widths = {w for group in (*found, _Group([(place, op)])) for w in self.columns(group).values()}
-        return found if len(widths) <= 1 else []
+            if self.alike(group, op) and self.can_move(group, index):
+                groups.append(group)
+        widths = {w for group in (*groups, _Group([(index, op)])) for w in self.columns(group).values()}
+        return groups if len(widths) <= 1 else []
 
     def alike(self, group: _Group, op: Op) -> bool:
         other = group.ops[0][1]
@@ -113,32 +113,34 @@ class _Fusion:
             _placement(op),
         )
 
-    def can_move(self, group: _Group, place: int) -> bool:
-        """Whether no op outside of the group reads its results before position ``place``."""
+    def can_move(self, group: _Group, index: int) -> bool:
+        """Whether no op outside of the group reads its results before ``index``."""
         inside = {entry[0] for entry in group.ops}
-        return all(user >= place or user in inside for id in group.made for user in self.users.get(id, []))
+        return all(user >= index or user in inside for id in group.outputs for user in self.users.get(id, []))
 
     def columns(self, group: _Group) -> dict[str, int]:
         """Inputs that have one value per column, or per row, and the number of columns."""
-        out = self.graph.tensor(group.made[0])
+        out = self.graph.tensor(group.outputs[0])
         tensors = [self.graph.tensor(id) for id in group.inputs()]
         parts = [t for t in tensors if t.shape != out.shape and t.nelms > 1]
         return {t.id: out.shape[-1] if _is_per_row(t, out) else _columns(t, out) for t in parts}
 
     def outputs(self, group: _Group) -> list[str]:
         inside = {entry[0] for entry in group.ops}
-        return [id for id in group.made if id in self.wanted or any(u not in inside for u in self.users.get(id, []))]
+        return [
+            id for id in group.outputs if id in self.wanted or any(u not in inside for u in self.users.get(id, []))
+        ]
 
     # Writing
 
     def written(self, group: _Group) -> Op:
         """Append the fused op of a group, or the ops unchanged if there is nothing to fuse."""
         last = group.ops[-1][1]
-        if group.made[0] not in self.group_of:
+        if group.outputs[0] not in self.group_of:
             return last
-        inputs, outputs = group.inputs(), self.outputs(group) or group.made[-1:]
-        columns, out = self.columns(group), self.graph.tensor(group.made[0])
-        for id in set(group.made) - set(outputs):
+        inputs, outputs = group.inputs(), self.outputs(group) or group.outputs[-1:]
+        columns, out = self.columns(group), self.graph.tensor(group.outputs[0])
+        for id in set(group.outputs) - set(outputs):
             del self.graph.tensors[id]
         attributes = _placement(last) | {
             "body": self.body(group, inputs, outputs),

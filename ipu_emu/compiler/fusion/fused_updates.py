@@ -28,36 +28,36 @@ class _Updates:
         self.graph, self.wanted = graph, wanted
         self.owners: dict[str, str] = {}  # view: the tensor whose memory it shares
         self.users: dict[str, list[int]] = {}
-        for place, op in enumerate(graph.ops):
+        for index, op in enumerate(graph.ops):
             view = TABLE[op].view_of
             if view is not None:
                 self.owners[op.outputs[0]] = self.owner(op.inputs[view])
             for id in op.inputs:
-                self.users.setdefault(self.owner(id), []).append(place)
+                self.users.setdefault(self.owner(id), []).append(index)
 
     def owner(self, id: str) -> str:
         return self.owners.get(id, id)
 
     def run(self) -> None:
         dropped: set[int] = set()
-        for place, op in enumerate(self.graph.ops):
-            copies = self.copies(place, op) if op.type == "Fused" and not op.domain else None
+        for index, op in enumerate(self.graph.ops):
+            copies = self.copies(index, op) if op.type == "Fused" and not op.domain else None
             if copies:
-                self.graph.ops[place] = self.updating(op, [self.graph.ops[copy] for copy in copies])
+                self.graph.ops[index] = self.updating(op, [self.graph.ops[copy] for copy in copies])
                 dropped.update(copies)
-        self.graph.ops = [op for place, op in enumerate(self.graph.ops) if place not in dropped]
+        self.graph.ops = [op for index, op in enumerate(self.graph.ops) if index not in dropped]
 
-    def copies(self, place: int, op: Op) -> list[int] | None:
-        """The positions of the copies of all results of ``op`` into variables; None if a result has another use."""
-        found = [self.copy_of(place, op, output) for output in op.outputs]
-        kept = [copy for copy in found if copy is not None]
-        changed = [self.graph.ops[copy].inputs[0] for copy in kept]
-        if len(kept) < len(found) or len(set(changed)) < len(changed) or len(changed) > MOST_UPDATES:
+    def copies(self, index: int, op: Op) -> list[int] | None:
+        """The indices of the copies of all results of ``op`` into variables; None if a result has another use."""
+        copies = [self.copy_of(index, op, output) for output in op.outputs]
+        indices = [copy for copy in copies if copy is not None]
+        changed = [self.graph.ops[copy].inputs[0] for copy in indices]
+        if len(indices) < len(copies) or len(set(changed)) < len(changed) or len(changed) > MOST_UPDATES:
             return None
-        later = (user for id in changed for user in self.users[id] if user > place)
-        return kept if set(later) <= set(kept) else None
+        later = (user for id in changed for user in self.users[id] if user > index)
+        return indices if set(later) <= set(indices) else None
 
-    def copy_of(self, place: int, op: Op, output: str) -> int | None:
+    def copy_of(self, index: int, op: Op, output: str) -> int | None:
         users = self.users.get(output, [])
         if len(users) != 1 or output in self.wanted:
             return None
@@ -70,9 +70,9 @@ class _Updates:
         """``op`` with the variables as its first inputs, in the order of its outputs."""
         changed = [copy.inputs[0] for copy in copies]
         inputs = [*changed, *(id for id in op.inputs if id not in changed)]
-        moved = {place: inputs.index(id) for place, id in enumerate(op.inputs)}
-        columns = {moved[place]: width for place, width in op.attributes["columns"].items()}
-        rows = [moved[place] for place in op.attributes["rows"]]
+        moved = {index: inputs.index(id) for index, id in enumerate(op.inputs)}
+        columns = {moved[index]: width for index, width in op.attributes["columns"].items()}
+        rows = [moved[index] for index in op.attributes["rows"]]
         more = len(inputs) - len(op.inputs)
         body = tuple(_moved(instruction, moved, more) for instruction in op.attributes["body"])
         for id in op.outputs:
@@ -86,11 +86,11 @@ class _Updates:
         )
 
 
-def _moved(instruction: tuple[Any, ...], places: dict[int, int], more: int) -> tuple[Any, ...]:
-    """An instruction of the kernel with the operands at their new places."""
+def _moved(instruction: tuple[Any, ...], indices: dict[int, int], more: int) -> tuple[Any, ...]:
+    """An instruction of the kernel with the operands at their new indices."""
     kind, *rest = instruction
     if kind == "load":
-        return (kind, places[rest[0]])
+        return (kind, indices[rest[0]])
     if kind == "store":
         return (kind, rest[0] + more, rest[1])
     return instruction

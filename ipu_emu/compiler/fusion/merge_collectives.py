@@ -126,11 +126,11 @@ def _needs(ops: Sequence[Op]) -> list[set[int]]:
     """Return, for each op, the earlier ops that produce its inputs or use the tensors that it changes."""
     makers: dict[str, int] = {}
     users: dict[str, set[int]] = {}
-    found: list[set[int]] = []
+    needs: list[set[int]] = []
     for index, op in enumerate(ops):
         changed = [op.inputs[i] for _, i in TABLE.in_place(op)]
-        found.append({makers[id] for id in op.reads if id in makers}.union(*(users.get(id, ()) for id in changed)))
+        needs.append({makers[id] for id in op.reads if id in makers}.union(*(users.get(id, ()) for id in changed)))
         for id in op.reads:
             users.setdefault(id, set()).add(index)
         makers |= dict.fromkeys([*op.outputs, *changed], index)
-    return found
+    return needs

@@ -56,18 +56,18 @@ class _Choice:
     def __init__(self, graph: Graph, wanted: set[str], copies: Callable[[int, int], int]) -> None:
         self.graph, self.copies = graph, copies
         self.forward = [op for op in graph.ops if op.phase is StepPhase.FORWARD]
-        self.kept = wanted | set(_read_elsewhere(graph))
+        self.stored = wanted | set(_read_elsewhere(graph))
         changed = _changed(self.forward)
         self.repeatable = [op for op in self.forward if _is_repeatable(op, changed)]
         self.last = max((op.place for op in self.forward), default=Place())
 
     def of(self, kind: Recomputation) -> set[str]:
-        chosen = {id for op in self.by_kind(kind) for id in op.outputs} - self.kept
+        chosen = {id for op in self.by_kind(kind) for id in op.outputs} - self.stored
         for op in self.repeatable:
-            asked = op.attributes.get(RECOMPUTE)
-            if asked == _AGAIN:
-                chosen.update(id for id in op.outputs if id not in self.kept)
-            if asked == _KEEP:
+            annotation = op.attributes.get(RECOMPUTE)
+            if annotation == _AGAIN:
+                chosen.update(id for id in op.outputs if id not in self.stored)
+            if annotation == _KEEP:
                 chosen.difference_update(op.outputs)
         return chosen
 
@@ -94,7 +94,7 @@ class _Choice:
         for place in sorted({op.place for op in self.repeatable}):
             ops = [op for op in self.repeatable if op.place == place]
             copies = self.copies(self.last.stage + 1, place.stage)
-            yield from _Parts.of(self.graph, ops, self.kept, copies).again(at_once=place == self.last)
+            yield from _Parts.of(self.graph, ops, self.stored, copies).again(at_once=place == self.last)
 
 
 def _read_elsewhere(graph: Graph) -> Iterator[str]:
@@ -132,8 +132,8 @@ class _Parts:
     copies: int
 
     @classmethod
-    def of(cls, graph: Graph, ops: Sequence[Op], kept: set[str], copies: int) -> _Parts:
-        """Measure the ops; tensors that are ``kept`` in any case cost nothing."""
+    def of(cls, graph: Graph, ops: Sequence[Op], stored: set[str], copies: int) -> _Parts:
+        """Measure the ops; tensors that are ``stored`` in any case cost nothing."""
         roots: dict[str, str] = {}
         starts: dict[str, int] = {}
         ends: dict[str, int] = {}
@@ -146,7 +146,7 @@ class _Parts:
             for output in filter(None, op.outputs):
                 roots[output] = source or output
                 starts.setdefault(roots[output], number)
-        nbytes = {id: 0 if id in kept else graph.tensor(id).nbytes for id in starts}
+        nbytes = {id: 0 if id in stored else graph.tensor(id).nbytes for id in starts}
         sizes, change = [0] * len(ops), [0] * (len(ops) + 1)
         for id, start in starts.items():
             sizes[start] += nbytes[id]
@@ -171,7 +171,7 @@ class _Parts:
         for end in range(1, len(self.ops)):
             size += self.sizes[end - 1]
             if size >= limit:
-                start = min(range(end, start, -1), key=lambda place: self.crossing[place])
+                start = min(range(end, start, -1), key=lambda index: self.crossing[index])
                 yield start
                 size = sum(self.sizes[start:end])
 

@@ -83,8 +83,8 @@ class _Differentiation:
             )
         inputs = tuple(self.writer.value(self.graph.tensor(id)) if id else None for id in op.inputs)
         outputs = tuple(self.writer.value(self.graph.tensor(id)) for id in op.outputs)
-        made = rule(Adjoint(node_of(self.graph, op), gradients, inputs, outputs))
-        contributions = [made] if isinstance(made, Value) or made is None else list(made)
+        adjoints = rule(Adjoint(node_of(self.graph, op), gradients, inputs, outputs))
+        contributions = [adjoints] if isinstance(adjoints, Value) or adjoints is None else list(adjoints)
         for id, contribution in zip(op.inputs, contributions, strict=False):
             if id and contribution is not None and self.graph.tensor(id).dtype.is_float:
                 if op.type not in _PASS_ON:
@@ -132,7 +132,9 @@ class _Differentiation:
         home, (first, *others) = self.tensor_places[id], self.made_at[id]
         if self.graph.tensor(id).role is not Role.COMPUTED or self.guards.get(id):
             return [home] * len(others)
-        return [first if all(each == first for each in others[: count + 1]) else home for count in range(len(others))]
+        return [
+            first if all(place == first for place in others[: count + 1]) else home for count in range(len(others))
+        ]
 
     def merged(self, parts: list[Value]) -> list[Value]:
         """Merge the contributions of slices that do not overlap into one tensor; other contributions are unchanged.
@@ -142,12 +144,12 @@ class _Differentiation:
         written = [part for part in parts if part.tensor.id in self.writes]
         if len(written) < 2:
             return parts
-        whole = written[-1]  # that of the first slice: the parts are in the reverse order of the ops
+        total = written[-1]  # that of the first slice: the parts are in the reverse order of the ops
         for part in reversed(written[:-1]):
             write = self.writes[part.tensor.id]
             _, index, piece = (self.writer.value(self.graph.tensor(id)) for id in write.inputs)
-            whole = whole.op(write.type, index, piece, **write.attributes)
-        return [whole, *(part for part in parts if part.tensor.id not in self.writes)]
+            total = total.op(write.type, index, piece, **write.attributes)
+        return [total, *(part for part in parts if part.tensor.id not in self.writes)]
 
     def joined(self, id: str, parts: list[Value]) -> list[Value]:
         """Join the contributions of slices at constant bounds that divide ``id``; other contributions are unchanged.
@@ -163,8 +165,8 @@ class _Differentiation:
         axis, paddings = division
         self.writer.place = self.places_of_sums(id)[0]
         first, *others = (self.writer.value(self.graph.tensor(op.inputs[0])) for op in paddings)
-        whole = first.op("Concat", *others, axis=axis)
-        return [whole, *(part for part in parts if part.tensor.id not in self.paddings)]
+        total = first.op("Concat", *others, axis=axis)
+        return [total, *(part for part in parts if part.tensor.id not in self.paddings)]
 
     def named(self, value: Value, name: str) -> Value:
         """Name ``value``, or a copy of it if it has a name already or is not a result of the backward pass."""
@@ -179,8 +181,8 @@ def _division(paddings: list[Op]) -> tuple[int, list[Op]] | None:
     """The axis along which slices divide a tensor, and their ops SliceInto in its order; None if they do not."""
     shape: list[int] = list(paddings[0].attributes["shape"])
     bounds = [[tuple(op.attributes[name]) for name in ("starts", "ends", "steps")] for op in paddings]
-    whole = [(0, size) for size in shape]
-    axes = {axis for s, e, _ in bounds for axis, part in enumerate(zip(s, e, strict=True)) if part != whole[axis]}
+    full = [(0, size) for size in shape]
+    axes = {axis for s, e, _ in bounds for axis, part in enumerate(zip(s, e, strict=True)) if part != full[axis]}
     if len(axes) != 1 or any(step != 1 for _, _, steps in bounds for step in steps):
         return None
     (axis,) = axes

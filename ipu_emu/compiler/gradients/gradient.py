@@ -41,8 +41,8 @@ class Gradient:
 _LOOK_UPS = ("GatherGrad", "GroupedGatherGrad")
 
 
-def with_sums_of_their_own(graph: Graph, gradients: Sequence[Gradient], whole: Collection[str]) -> list[Gradient]:
-    """Return ``gradients`` with two in place of that of each tied table, unless its total is in ``whole``.
+def with_sums_of_their_own(graph: Graph, gradients: Sequence[Gradient], unsplit: Collection[str]) -> list[Gradient]:
+    """Return ``gradients`` with two in place of that of each tied table, unless its total is in ``unsplit``.
 
         Gradient___w = Add(MatMulT:0, GatherGrad:0)           Accum___w/tied += MatMulT:0
         Accum___w += Gradient___w                        ->   Accum___w      += GatherGrad:0
@@ -53,19 +53,19 @@ def with_sums_of_their_own(graph: Graph, gradients: Sequence[Gradient], whole: C
     only on the graph, so that results are bitwise the same with every schedule and placement.
     """
     producers, places = graph.producers(), tensor_places(graph)
-    made = []
+    separate = []
     for gradient in gradients:
-        parts = _parts(producers, gradient) if gradient.total not in whole else None
+        parts = _parts(producers, gradient) if gradient.total not in unsplit else None
         if parts is None:
-            made.append(gradient)
+            separate.append(gradient)
             continue
         home = places[gradient.weight].ipu
         looked_up, other = sorted(parts, key=lambda id: places[id].ipu != home)  # stable: ties keep the look-up first
         total = graph.tensor(gradient.total)
         tied = graph.add(replace(total, id=graph.unused(f"{total.id}/tied"))).id
-        made.append(replace(gradient, part=looked_up))
-        made.append(replace(gradient, part=other, total=tied, scattered=True, joins=gradient.total))
-    return made
+        separate.append(replace(gradient, part=looked_up))
+        separate.append(replace(gradient, part=other, total=tied, scattered=True, joins=gradient.total))
+    return separate
 
 
 def _parts(producers: Mapping[str, Op], gradient: Gradient) -> tuple[str, str] | None:
@@ -73,13 +73,13 @@ def _parts(producers: Mapping[str, Op], gradient: Gradient) -> tuple[str, str] |
     op = producers[gradient.part]
     if op.type != "Add" or len(op.inputs) != 2:
         return None
-    made = [producers.get(id) for id in op.inputs]
+    terms = [producers.get(id) for id in op.inputs]
     if (
-        any(each is None or each.phase is not StepPhase.BACKWARD or each.guard != op.guard for each in made)
+        any(term is None or term.phase is not StepPhase.BACKWARD or term.guard != op.guard for term in terms)
         or op.guard
     ):
         return None
-    looks_up = [each is not None and each.type in _LOOK_UPS for each in made]
+    looks_up = [term is not None and term.type in _LOOK_UPS for term in terms]
     if looks_up[0] == looks_up[1]:
         return None
     first, second = op.inputs

@@ -51,19 +51,19 @@ def recompute(
 def _check_stages(graph: Graph) -> None:
     """Raise EmulatorError if several stages would recompute from one stash."""
     stages: dict[tuple[str, int], set[int]] = {}
-    made = {id for op in graph.ops if op.phase is StepPhase.FORWARD for id in op.outputs}
+    activations = {id for op in graph.ops if op.phase is StepPhase.FORWARD for id in op.outputs}
     for op in graph.ops:
         if op.outputs[0].startswith(RECOMPUTED):
-            for id in made.intersection(op.inputs):
+            for id in activations.intersection(op.inputs):
                 stages.setdefault((id, op.place.ipu), set()).add(op.place.stage)
-    for (id, _), found in stages.items():
-        if len(found) > 1:
+    for (id, _), numbers in stages.items():
+        if len(numbers) > 1:
             raise EmulatorError(
                 "SessionOptions::autoRecomputation == RecomputationType::Pipeline is not compatible with the "
                 f"partitioning of operations over pipeline stages. To-stash Tensor '{id}' must be restored for "
                 "recomputation of a descendent that is not a direct consumer on more than 1 PipelineStage, but this "
                 "is currently not supported",
-                note=f"Stages {', '.join(map(str, sorted(found)))} on one IPU read it. Put them on IPUs of their "
+                note=f"Stages {', '.join(map(str, sorted(numbers)))} on one IPU read it. Put them on IPUs of their "
                 "own, or choose RecomputationType.Standard",
             )
 
@@ -75,15 +75,15 @@ _Brought = tuple[str, str, Place]
 def _brought(graph: Graph, phase: StepPhase) -> dict[str, _Brought]:
     """The ops of a pass that gather sharded weights, and load the shards for that, by their results."""
     loads = {op.outputs[0]: op for op in graph.ops if op.type == REMOTE_LOAD and op.phase is phase}
-    found: dict[str, _Brought] = {}
+    brought: dict[str, _Brought] = {}
     for op in graph.ops:
         if op.type == GATHER_SHARDS and op.phase is phase:
             shard = weight = op.inputs[0]
             if shard in loads:
                 weight = loads[shard].inputs[0]
-                found[shard] = weight, REMOTE_LOAD, op.place
-            found[op.outputs[0]] = weight, GATHER_SHARDS, op.place
-    return found
+                brought[shard] = weight, REMOTE_LOAD, op.place
+            brought[op.outputs[0]] = weight, GATHER_SHARDS, op.place
+    return brought
 
 
 class _Recomputation:
@@ -92,7 +92,7 @@ class _Recomputation:
         self.graph, self.chosen = graph, chosen | before.keys()
         self.before = {brought: id for id, brought in before.items()}
         self.again = _brought(graph, StepPhase.BACKWARD)
-        self.made = {id: number for number, op in enumerate(graph.ops) for id in op.outputs if id in self.chosen}
+        self.producers = {id: number for number, op in enumerate(graph.ops) for id in op.outputs if id in self.chosen}
         self.forward = list(graph.ops)
         self.copies: dict[str, str] = {}
 
@@ -122,14 +122,14 @@ class _Recomputation:
 
     def missing(self, op: Op) -> list[int]:
         """The ops that have to be repeated before ``op``, in order."""
-        found: set[int] = set()
+        missing: set[int] = set()
         open_ids = list(op.inputs)
         while open_ids:
             id = open_ids.pop()
-            if id in self.made and id not in self.copies and self.made[id] not in found:
-                found.add(self.made[id])
-                open_ids += self.forward[self.made[id]].inputs
-        return sorted(found)
+            if id in self.producers and id not in self.copies and self.producers[id] not in missing:
+                missing.add(self.producers[id])
+                open_ids += self.forward[self.producers[id]].inputs
+        return sorted(missing)
 
     def repeat(self, op: Op) -> None:
         inputs, outputs = self.renamed(op), tuple(self.copy_of(id) if id else "" for id in op.outputs)

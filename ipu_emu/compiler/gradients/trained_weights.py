@@ -87,15 +87,13 @@ class _Doubts:
                 self.readers.setdefault(id, []).append(_Reader(op, index))
 
     def of_weights(self) -> Iterator[str]:
-        weights = [
-            one for one in self.graph.with_role(Role.WEIGHT) if one.dtype.is_float and self.gets_gradient(one.id)
-        ]
+        weights = [w for w in self.graph.with_role(Role.WEIGHT) if w.dtype.is_float and self.gets_gradient(w.id)]
         if self.module is not None:
             yield from self.of_module(self.module, weights)
             return
-        scalars = [one.id for one in weights if not one.shape]
-        buffers = [one.id for one in weights if one.shape and self.is_buffer(one)]
-        merged = {one.id: self.users(one.id) for one in weights if self.is_merged(one)}
+        scalars = [w.id for w in weights if not w.shape]
+        buffers = [w.id for w in weights if w.shape and self.is_buffer(w)]
+        merged = {w.id: self.users(w.id) for w in weights if self.is_merged(w)}
         if scalars:
             yield f"scalars are trained: {_named(scalars)}"
         if buffers:
@@ -110,16 +108,16 @@ class _Doubts:
         """Doubts about a model that lists the parameters of its module: which of them an optimisation has removed."""
         lost, folded = module.lost(self.graph), module.folded_norms(self.graph)
         signs = {
-            "equal ones were merged and are trained as one": [one.id for one in weights if self.is_read_often(one)],
-            "values computed from them are not trained": [one.id for one in weights if module.foreign(one.id)],
+            "equal ones were merged and are trained as one": [w.id for w in weights if self.is_read_often(w)],
+            "values computed from them are not trained": [w.id for w in weights if module.foreign(w.id)],
             "biases that were 0 were removed": module.lost_biases(self.graph),
         }
-        found = [f"{text}: {_named(ids)}" for text, ids in signs.items() if lost and ids]
-        if found:
-            yield f"the model lacks the parameters {_named(lost)}; {'; '.join(found)}"
+        reasons = [f"{text}: {_named(ids)}" for text, ids in signs.items() if lost and ids]
+        if reasons:
+            yield f"the model lacks the parameters {_named(lost)}; {'; '.join(reasons)}"
         if folded:
             yield f"an exporter folded batch normalisations into other layers: {_named(folded)}"
-        if found or folded:
+        if reasons or folded:
             yield _UNOPTIMISED
 
     def is_read_often(self, weight: Tensor) -> bool:
@@ -213,9 +211,9 @@ class ExportedModule:
     @classmethod
     def of(cls, graph: Graph) -> ExportedModule | None:
         """Return the module of a model; None if the model does not list its parameters."""
-        found = _LINE.findall(graph.metadata.get(SIGNATURE, "").partition("# outputs")[0])
+        entries = _LINE.findall(graph.metadata.get(SIGNATURE, "").partition("# outputs")[0])
         kinds = ("PARAMETER", "BUFFER", "CONSTANT_TENSOR")
-        return cls(*(tuple(name for one, name in found if one == kind) for kind in kinds)) if found else None
+        return cls(*(tuple(name for label, name in entries if label == kind) for kind in kinds)) if entries else None
 
     def trained(self, graph: Graph) -> frozenset[str]:
         """The initializers that are parameters."""

@@ -51,16 +51,16 @@ class AccumulationWriter:
 
     def among(self, leaves: Sequence[Leaf], gradients: Sequence[Gradient]) -> list[Leaf]:
         """Return ``leaves`` of a micro-batch with the instructions that sum each gradient as soon as it is made."""
-        made = {id: number for number, leaf in enumerate(leaves) for id in leaf.writes}
+        producers = {id: number for number, leaf in enumerate(leaves) for id in leaf.writes}
         after: dict[int, list[Leaf]] = {}
         for gradient in gradients:
-            after.setdefault(made.get(gradient.part, len(leaves) - 1), []).extend(self.one(gradient))
-        found: list[Leaf] = [*self.counters.values()]
+            after.setdefault(producers.get(gradient.part, len(leaves) - 1), []).extend(self.accumulate(gradient))
+        instructions: list[Leaf] = [*self.counters.values()]
         for number, leaf in enumerate(leaves):
-            found += [leaf, *after.get(number, ())]
-        return found
+            instructions += [leaf, *after.get(number, ())]
+        return instructions
 
-    def one(self, gradient: Gradient) -> list[Leaf]:
+    def accumulate(self, gradient: Gradient) -> list[Leaf]:
         total, place = self.near(gradient), self.tensor_places[gradient.part]
         operands = (total, gradient.part)
         first = Op("CopyInto", operands, (total,), place=place)
@@ -76,18 +76,18 @@ class AccumulationWriter:
 
     def join(self, gradient: Gradient, others: Mapping[str, Gradient]) -> list[Leaf]:
         """Return the instructions that add the total of ``gradient`` to the one of ``others`` that it joins."""
-        there, home = (self.tensor_places[each.part] for each in (gradient, others[gradient.joins]))
-        found: list[Leaf] = []
+        there, home = (self.tensor_places[term.part] for term in (gradient, others[gradient.joins]))
+        leaves: list[Leaf] = []
         summand, total = self.near(gradient), self.near(others[gradient.joins])
         if summand != gradient.total:
             load = Op(REMOTE_LOAD, (gradient.total,), (summand,), phase=StepPhase.UPDATE, place=there)
-            found.append(RemoteLoad(load))
+            leaves.append(RemoteLoad(load))
         if there.ipu != home.ipu:
             copy = self.new(id_on_ipu(summand, home.ipu), self.graph.tensor(summand), gradient.part, off_chip=False)
-            found.append(IpuCopy(Op(COPY, (summand,), (copy,), phase=StepPhase.UPDATE, place=home)))
+            leaves.append(IpuCopy(Op(COPY, (summand,), (copy,), phase=StepPhase.UPDATE, place=home)))
             summand = copy
         add = Compute(Op("AddInto", (total, summand), (total,), phase=StepPhase.UPDATE, place=home))
-        return [*found, *self.visiting(gradient.joins, total, add, home)]
+        return [*leaves, *self.visiting(gradient.joins, total, add, home)]
 
     def near(self, gradient: Gradient) -> str:
         """Return the id of the tensor on the IPU in which micro-batches are summed."""
@@ -105,10 +105,10 @@ class AccumulationWriter:
         store = Op(REMOTE_UPDATE, (total, near), (stored,), phase=change.ops[0].phase, place=place)
         return [load, change, RemoteStore(store)]
 
-    def new(self, base: str, like: Tensor, beside: str, *, off_chip: bool) -> str:
-        """Add a tensor to the stage of the tensor ``beside``; return its id."""
+    def new(self, base: str, like: Tensor, neighbour: str, *, off_chip: bool) -> str:
+        """Add a tensor to the stage of the tensor ``neighbour``; return its id."""
         id = self.graph.add(replace(like, id=self.graph.unused(base), off_chip=off_chip)).id
-        self.stages.by_output[id] = self.stages.by_output[beside]
+        self.stages.by_output[id] = self.stages.by_output[neighbour]
         return id
 
     def key_on(self, ipu: int) -> str | None:

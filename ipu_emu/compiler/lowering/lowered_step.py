@@ -66,14 +66,14 @@ _SUM, _NOW = "AnchorSum___", "AnchorNow___"
 class LoweredStep:
     """The instructions of a step, with the data that the memory planner needs about them.
 
-    ``inputs`` come from the host. ``kept`` names computed tensors that stay live between steps. ``buckets`` maps the
-    sums of gradients that are reduced to the memory regions of their buckets, in the order of their completion.
-    ``shared_places`` has the region and the offset of tensors that share memory in turn.
+    ``inputs`` come from the host. ``persistent`` names computed tensors that stay live between steps. ``buckets``
+    maps the sums of gradients that are reduced to the memory regions of their buckets, in the order of their
+    completion. ``shared_places`` has the region and the offset of tensors that share memory in turn.
     """
 
     instructions: tuple[Instruction, ...]
     inputs: tuple[Tensor, ...]
-    kept: tuple[str, ...] = ()
+    persistent: tuple[str, ...] = ()
     buckets: Mapping[str, str] = field(default_factory=dict)
     shared_places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
@@ -100,8 +100,8 @@ def lower(
 
 def without_host_io(program: LoweredStep) -> LoweredStep:
     """Return ``program`` for inputs that stay on the device from step to step."""
-    kept = (*program.kept, *(tensor.id for tensor in program.inputs))
-    return replace(program, instructions=tuple(_without_host_io(program.instructions)), kept=kept)
+    persistent = (*program.persistent, *(tensor.id for tensor in program.inputs))
+    return replace(program, instructions=tuple(_without_host_io(program.instructions)), persistent=persistent)
 
 
 class _Lowering:
@@ -118,21 +118,21 @@ class _Lowering:
         self.gradients, self.merged, self.stages = gradients, merged, stages
         self.tensor_places = tensor_places(graph, stages.of)
         self.tensor_places |= {gradient.total: self.tensor_places[gradient.part] for gradient in gradients}
-        made = {id: number for number, op in enumerate(graph.ops) for id in op.outputs}
+        order = {id: number for number, op in enumerate(graph.ops) for id in op.outputs}
         reduced = (gradient for gradient in gradients if not gradient.scattered)
-        self.reduced = sorted(reduced, key=lambda gradient: made.get(gradient.part, len(made)))
-        totals = ((graph.tensor(gradient.total), self.whole(gradient)) for gradient in self.reduced)
+        self.reduced = sorted(reduced, key=lambda gradient: order.get(gradient.part, len(order)))
+        totals = ((graph.tensor(gradient.total), self.reduction_place(gradient)) for gradient in self.reduced)
         self.buckets = buckets_of(totals, options.bucket_bytes)
         self.remote = {gradient.total for gradient in gradients if gradient.remote}
         self.shared_places: dict[str, tuple[str, int]] = {}
-        self.kept = [g.total for g in gradients if g.scattered and g.total != g.part]
+        self.persistent = [g.total for g in gradients if g.scattered and g.total != g.part]
 
     @property
     def continuous(self) -> bool:
         """Whether weights change in the stages of a pipeline."""
         return self.stages.pipelining is not None and bool(self.gradients) and self.step.accumulation == 1
 
-    def whole(self, gradient: Gradient) -> Place:
+    def reduction_place(self, gradient: Gradient) -> Place:
         """Return the IPU on which a gradient is reduced, and its stage in a pipeline."""
         stage = self.stages.by_output[gradient.part] if self.continuous else 0
         return Place(stage, self.tensor_places[gradient.part].ipu)
@@ -141,7 +141,7 @@ class _Lowering:
         inputs = self.used_inputs()
         program = self.program(inputs)
         regions = {id: bucket.region for id, bucket in self.buckets.items()}
-        return LoweredStep(program, tuple(inputs), tuple(self.kept), regions, self.shared_places)
+        return LoweredStep(program, tuple(inputs), tuple(self.persistent), regions, self.shared_places)
 
     def used_inputs(self) -> list[Tensor]:
         """Return the inputs that an op reads or that are anchored."""
@@ -189,14 +189,14 @@ class _Lowering:
         return Repeat(self.step.accumulation, Counter.MICRO_BATCH, tuple(parts))
 
     def pipeline(self, body: Sequence[Leaf], count: int, counter: Counter) -> Instruction:
-        reduced = {self.buckets[g.total].region: self.whole(g).stage for g in self.reduced}
+        reduced = {self.buckets[g.total].region: self.reduction_place(g).stage for g in self.reduced}
         return self.stages.pipeline(body, reduced, count, counter)
 
     def keys(self, key: str, *phases: StepPhase) -> list[Leaf]:
         """Return the instructions that set, on every IPU, the random keys that ``phases`` (default: all) read."""
         read = {id for op in self.graph.ops if not phases or op.phase in phases for id in op.reads}
-        found = [id for id in self.graph.tensors if original_of(id) == key and (not phases or id in read)]
-        return [DrawKey(id, key == SHARED_RNG_KEY) for id in found]
+        keys = [id for id in self.graph.tensors if original_of(id) == key and (not phases or id in read)]
+        return [DrawKey(id, key == SHARED_RNG_KEY) for id in keys]
 
     @cached_property
     def accumulation_writer(self) -> AccumulationWriter:
@@ -238,21 +238,21 @@ class _Lowering:
         for anchor in self.anchors:
             changed = self.changes_in_update(anchor.tensor)
             after = changed and self.step.accumulation == 1
-            place = late if after or anchor.returns is Return.UPDATE else early
+            leaves = late if after or anchor.returns is Return.UPDATE else early
             if anchor.returns is Return.SUM:
-                place.append(self.sum(anchor.tensor))
+                leaves.append(self.sum(anchor.tensor))
                 end.append(HostStore(_SUM + anchor.tensor, anchor.tensor))
             elif anchor.returns is Return.FINAL and changed:
                 end.append(HostStore(anchor.tensor, anchor.tensor))
             else:
                 period = 0 if anchor.returns is Return.FINAL else anchor.period
-                place += self.store(anchor.tensor, period, Overlap.NONE if place is late else anchor.overlap)
+                leaves += self.store(anchor.tensor, period, Overlap.NONE if leaves is late else anchor.overlap)
         return early, late, end
 
     def store(self, id: str, period: int, overlap: Overlap) -> list[Leaf]:
         """Store ``id``; in a pipeline, a tensor that the next micro-batch changes is copied first."""
-        made = any(id in op.outputs for op in self.graph.ops if op.phase is not StepPhase.UPDATE)
-        lives_on = self.graph.tensor(id).role is not Role.INPUT and not made
+        is_computed = any(id in op.outputs for op in self.graph.ops if op.phase is not StepPhase.UPDATE)
+        lives_on = self.graph.tensor(id).role is not Role.INPUT and not is_computed
         if self.stages.pipelining is None or not lives_on:
             return [HostStore(id, id, period, overlap)]
         now = self.graph.add(replace(self.graph.tensor(id), id=_NOW + id, role=Role.COMPUTED)).id
@@ -265,7 +265,7 @@ class _Lowering:
     def sum(self, id: str) -> AccumulateAnchor:
         total = _SUM + id
         self.graph.add(replace(self.graph.tensor(id), id=total, role=Role.COMPUTED))
-        self.kept.append(total)
+        self.persistent.append(total)
         place = self.tensor_places[id]
         first = Op("CopyInto", (total, id), (total,), place=place)
         return AccumulateAnchor(first, replace(first, type="AddInto"))

@@ -112,13 +112,13 @@ class Pipelining:
 
 def _sharded(graph: Graph) -> set[int]:
     """Return the forward stages in which an op reads a result of another IPU of the same stage."""
-    made = {id: op.place for op in graph.ops if op.phase is StepPhase.FORWARD for id in op.outputs}
+    places = {id: op.place for op in graph.ops if op.phase is StepPhase.FORWARD for id in op.outputs}
     return {
         op.place.stage
         for op in graph.ops
         if op.phase is StepPhase.FORWARD
         for id in op.reads
-        if id in made and made[id].stage == op.place.stage and made[id].ipu != op.place.ipu
+        if id in places and places[id].stage == op.place.stage and places[id].ipu != op.place.ipu
     }
 
 
@@ -194,13 +194,13 @@ class _Distribution:
 
     def __init__(self, leaves: Sequence[Leaf], by_output: Mapping[str, int], reduced: Mapping[str, int]) -> None:
         self.leaves, self.reduced = leaves, reduced
-        self.made: dict[str, int] = dict(by_output)
+        self.written: dict[str, int] = dict(by_output)
         self.read: dict[str, set[int]] = {}
         for leaf in leaves:
             for op in () if type(leaf) is AccumulateAnchor else leaf.ops:
                 (number,) = self.stages(leaf)
                 changed = (op.inputs[index] for _, index in TABLE.in_place(op))
-                self.made |= dict.fromkeys([*op.outputs, *changed], number)
+                self.written |= dict.fromkeys([*op.outputs, *changed], number)
                 for id in op.reads:
                     self.read.setdefault(id, set()).add(number)
 
@@ -214,7 +214,7 @@ class _Distribution:
 
     def where(self, id: str) -> int:
         """The stage that makes or changes ``id`` last, or reads it first."""
-        return self.made.get(id, min(self.read.get(id, {0})))
+        return self.written.get(id, min(self.read.get(id, {0})))
 
     def of_load(self, leaf: HostLoad) -> Iterable[int]:
         """The first stage that reads it."""
@@ -233,7 +233,7 @@ class _Distribution:
     def of_op(self, leaf: Leaf) -> Iterable[int]:
         """The stage of the output, or if that is unknown of the input."""
         op = leaf.ops[0]
-        return [self.where(op.outputs[0] if op.outputs[0] in self.made else op.inputs[0])]
+        return [self.where(op.outputs[0] if op.outputs[0] in self.written else op.inputs[0])]
 
     def of_key(self, leaf: DrawKey) -> Iterable[int]:
         return sorted(self.read.get(leaf.tensor, ()))

@@ -82,12 +82,12 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Remedies:
-    """``found`` suffice, cheapest first; if none does, ``best`` is the one that saves the most.
+    """``sufficient`` make the request fit, cheapest first; if none does, ``best`` is the one that saves the most.
 
     ``further`` is advice that was not tried.
     """
 
-    found: tuple[Remedy, ...] = ()
+    sufficient: tuple[Remedy, ...] = ()
     best: Remedy | None = None
     further: str = ""
 
@@ -95,8 +95,8 @@ class Remedies:
         return "\n".join(filter(None, (self._tried(), self.further)))
 
     def _tried(self) -> str:
-        if self.found:
-            return "Remedies, each of which suffices:\n" + "\n".join(f"  {remedy}" for remedy in self.found)
+        if self.sufficient:
+            return "Remedies, each of which suffices:\n" + "\n".join(f"  {remedy}" for remedy in self.sufficient)
         if self.best is None:
             return "No known remedy saves memory"
         return f"No known remedy suffices. The one that saves the most is\n  {self.best}"
@@ -130,25 +130,25 @@ class _Search(Generic[Request]):
         self.known: dict[frozenset[str], MemoryNeed | None] = {frozenset(): now}
 
     def run(self, changes: Sequence[Change[Request]]) -> Remedies:
-        kinds = {kind: [one for one in changes if one.kind is kind] for kind in RemedyKind}
-        found, helping = list[Remedy](), list[list[Change[Request]]]()
+        kinds = {kind: [change for change in changes if change.kind is kind] for kind in RemedyKind}
+        remedies, helping = list[Remedy](), list[list[Change[Request]]]()
         for group in kinds.values():
-            fitting = next((one for one in group if self.fits([one])), None)
+            fitting = next((change for change in group if self.fits([change])), None)
             if fitting is not None:
-                found.append(self.remedy([fitting]))
-            elif not found:
-                helping.append([one for one in group if self.saves([one])])
-            if len(found) == _MOST:
+                remedies.append(self.remedy([fitting]))
+            elif not remedies:
+                helping.append([change for change in group if self.saves([change])])
+            if len(remedies) == _MOST:
                 break
-        if found:
-            return Remedies(tuple(found))
+        if remedies:
+            return Remedies(tuple(remedies))
         strongest = sorted((min(group, key=self.missing_alone) for group in helping if group), key=self.missing_alone)
-        more_ipus = [one for one in strongest if one.kind is RemedyKind.MORE_IPUS]
-        others = [one for one in strongest if one.kind is not RemedyKind.MORE_IPUS]
+        more_ipus = [change for change in strongest if change.kind is RemedyKind.MORE_IPUS]
+        others = [change for change in strongest if change.kind is not RemedyKind.MORE_IPUS]
         best = [self.combined(others)] + ([self.combined(more_ipus + others)] if more_ipus else [])
-        found = [self.remedy(self.mildest(chosen, changes)) for chosen in best if self.fits(chosen)]
+        remedies = [self.remedy(self.mildest(chosen, changes)) for chosen in best if self.fits(chosen)]
         last = self.remedy(best[-1]) if best[-1] else None
-        return Remedies(tuple(dict.fromkeys(found)), last)
+        return Remedies(tuple(dict.fromkeys(remedies)), last)
 
     def combined(self, changes: Iterable[Change[Request]]) -> list[Change[Request]]:
         """Return as many of ``changes`` as the model needs to fit, or all that save something."""
@@ -162,16 +162,16 @@ class _Search(Generic[Request]):
 
     def mildest(self, chosen: list[Change[Request]], changes: Sequence[Change[Request]]) -> list[Change[Request]]:
         """Drop changes that are not needed, the most expensive first, then use the mildest that suffice."""
-        for change in sorted(chosen, key=lambda one: -one.kind.value):
-            rest = [one for one in chosen if one is not change]
+        for change in sorted(chosen, key=lambda change: -change.kind.value):
+            rest = [other for other in chosen if other is not change]
             chosen = rest if self.fits(rest) else chosen
         for change in chosen:
-            for milder in (one for one in changes if one.kind is change.kind):
-                instead = [milder if one is change else one for one in chosen]
+            for milder in (candidate for candidate in changes if candidate.kind is change.kind):
+                instead = [milder if member is change else member for member in chosen]
                 if self.fits(instead):
                     chosen = instead
                     break
-        return sorted(chosen, key=lambda one: one.kind.value)
+        return sorted(chosen, key=lambda change: change.kind.value)
 
     def remedy(self, changes: Sequence[Change[Request]]) -> Remedy:
         need = self.of(changes)

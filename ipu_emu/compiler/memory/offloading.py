@@ -38,8 +38,8 @@ class ActivationStorage:
     def is_off_chip(self, op: Op, tensor: Tensor) -> bool:
         """Whether an output of ``op`` is off chip between the passes."""
         annotated = op.attributes.get(OUTPUT_LOCATION)
-        asked = self.smallest is not None and tensor.nelms >= self.smallest
-        return self.chosen.get(tensor.id, asked if annotated is None else annotated[0] == 1)
+        is_large = self.smallest is not None and tensor.nelms >= self.smallest
+        return self.chosen.get(tensor.id, is_large if annotated is None else annotated[0] == 1)
 
 
 def offload_variables(graph: Graph, off_chip: Callable[[Tensor], bool]) -> None:
@@ -59,7 +59,7 @@ def offload_accumulators(
     A sum that replicas reduce as a whole is loaded and reduced for its update. A sum that several ops read stays on
     chip.
     """
-    return [_offloaded(graph, one, off_chip, replicas) for one in gradients]
+    return [_offloaded(graph, gradient, off_chip, replicas) for gradient in gradients]
 
 
 def _offloaded(graph: Graph, gradient: Gradient, off_chip: Callable[[Tensor], bool], replicas: int) -> Gradient:
@@ -107,11 +107,11 @@ class _Variables:
 
 def offload_activations(graph: Graph, storage: ActivationStorage) -> None:
     """Keep the activations that ``storage`` selects in Streaming Memory until the backward pass."""
-    made = {id: op for op in graph.ops if op.phase is StepPhase.FORWARD for id in op.outputs if id}
+    producers = {id: op for op in graph.ops if op.phase is StepPhase.FORWARD for id in op.outputs if id}
     read = {id for op in graph.ops if op.phase is StepPhase.BACKWARD for id in op.inputs}
     remote = {
         id: _new(graph, _REMOTE + id, id, off_chip=True)
-        for id, op in made.items()
+        for id, op in producers.items()
         if id in read and _may_leave(op) and storage.is_off_chip(op, graph.tensor(id))
     }
     if not remote:
@@ -130,7 +130,7 @@ def offload_activations(graph: Graph, storage: ActivationStorage) -> None:
         graph.ops += [
             Op(REMOTE_STORE, (id,), (remote[id],), phase=op.phase, place=op.place)
             for id in op.outputs
-            if id in remote and made[id] is op
+            if id in remote and producers[id] is op
         ]
 
 

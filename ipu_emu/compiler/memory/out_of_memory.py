@@ -37,18 +37,18 @@ def streaming_memory_of(device: Device) -> int | None:
     return device.num_ipus * generation.streaming_memory
 
 
-def memory_need(executable: Executable, device: Device, beside: Executable | None = None) -> MemoryNeed | None:
+def memory_need(executable: Executable, device: Device, forward: Executable | None = None) -> MemoryNeed | None:
     """Return the memory that the fullest IPU needs; None if there is no limit.
 
-    ``beside`` is a second program of the same variables.
+    ``forward`` is a second program of the same variables.
     """
     limit = memory_of(device)
     if limit is None:
         return None
-    needs = [need.total for need in _footprints(executable, device, beside)]
+    needs = [need.total for need in _footprints(executable, device, forward)]
     ipu = needs.index(max(needs))
     share, plan = GENERATIONS[device.version].streaming_memory, executable.plan
-    lacking = max(plan.streaming_bytes_of(one) for one in range(plan.ipus)) - share
+    lacking = max(plan.streaming_bytes_of(ipu) for ipu in range(plan.ipus)) - share
     return MemoryNeed(ipu, needs[ipu], limit, max(lacking, 0))
 
 
@@ -56,19 +56,19 @@ def check_memory(
     executable: Executable,
     device: Device,
     *,
-    beside: Executable | None = None,
+    forward: Executable | None = None,
     remedies: Callable[[MemoryNeed], Remedies],
 ) -> None:
     """Raise OutOfMemoryError if an IPU needs more memory than it has; ``remedies`` searches for remedies.
 
-    ``beside`` is a second program of the same variables.
+    ``forward`` is a second program of the same variables.
     """
     _check_streaming_memory(executable, device)
-    need = memory_need(executable, device, beside)
+    need = memory_need(executable, device, forward)
     if need is None or need.fits:
         return
     notes = filter(None, (too_large_for_an_ipu(executable, need.limit), str(remedies(need))))
-    table = _table(_footprints(executable, device, beside), need)
+    table = _table(_footprints(executable, device, forward), need)
     raise OutOfMemoryError(
         f"Out of memory: IPU {need.ipu} needs {memory(need.nbytes)} and has {memory(need.limit)}, which is "
         f"{memory(need.missing)} too little. Memory by IPU:\n" + "\n".join([table, *notes])
@@ -78,7 +78,7 @@ def check_memory(
 def too_large_for_an_ipu(executable: Executable, limit: int) -> str:
     """Name the largest tensor of an op whose inputs do not fit on one IPU; return '' if there is no such op."""
     ops = {op.outputs[0]: op for leaf in leaves(executable.program) for op in leaf.ops}.values()
-    op = max(ops, key=lambda one: _read_at_once(executable, one), default=None)
+    op = max(ops, key=lambda op: _read_at_once(executable, op), default=None)
     if op is None or _read_at_once(executable, op) <= limit:
         return ""
     largest = max((executable.graph.tensor(id) for id in op.inputs if id), key=lambda tensor: tensor.nbytes)
@@ -96,12 +96,12 @@ def _read_at_once(executable: Executable, op: Op) -> int:
     return sum(plan.placements[id].tensor.nbytes for id in read if not is_off_chip(plan.placements[id].region))
 
 
-def _footprints(executable: Executable, device: Device, beside: Executable | None) -> list[Footprint]:
+def _footprints(executable: Executable, device: Device, forward: Executable | None) -> list[Footprint]:
     needs = footprints(executable, device.tiles_per_ipu)
-    if beside is None:
+    if forward is None:
         return needs
-    others = footprints(beside, device.tiles_per_ipu)
-    return [one.shared_with(other) for one, other in zip_longest(needs, others, fillvalue=Footprint())]
+    others = footprints(forward, device.tiles_per_ipu)
+    return [need.shared_with(other) for need, other in zip_longest(needs, others, fillvalue=Footprint())]
 
 
 def _check_streaming_memory(executable: Executable, device: Device) -> None:

@@ -61,16 +61,16 @@ def plan_memory(
     *,
     batch_innermost: set[str],
     buckets: Mapping[str, str],
-    kept: Sequence[str],
+    persistent: Sequence[str],
     shared_places: Mapping[str, tuple[str, int]] = MappingProxyType({}),
 ) -> MemoryPlan:
     """Place all tensors of ``program``.
 
-    ``buckets`` maps the gradients that are reduced to the regions of their buckets, in order. ``kept`` names computed
-    tensors that stay live between steps. ``shared_places`` has the regions and offsets of tensors that share memory
-    in turn.
+    ``buckets`` maps the gradients that are reduced to the regions of their buckets, in order. ``persistent`` names
+    computed tensors that stay live between steps. ``shared_places`` has the regions and offsets of tensors that share
+    memory in turn.
     """
-    return _Planner(graph, program, batch_innermost, buckets, kept, shared_places).plan()
+    return _Planner(graph, program, batch_innermost, buckets, persistent, shared_places).plan()
 
 
 class _Planner:
@@ -80,14 +80,16 @@ class _Planner:
         program: Sequence[Instruction],
         batch_innermost: set[str],
         buckets: Mapping[str, str],
-        kept: Sequence[str],
+        persistent: Sequence[str],
         shared_places: Mapping[str, tuple[str, int]],
     ) -> None:
         self.graph, self.program, self.batch_innermost = graph, list(leaves(program)), batch_innermost
         self.owners: dict[str, str] = {}  # view or updated tensor: the tensor whose memory it shares
         self.views: set[str] = set()
         self.fixed = dict(buckets)
-        lives_on = [t.id for t in graph.tensors.values() if t.id in kept or t.role not in (Role.INPUT, Role.COMPUTED)]
+        lives_on = [
+            t.id for t in graph.tensors.values() if t.id in persistent or t.role not in (Role.INPUT, Role.COMPUTED)
+        ]
         self.find_owners({*buckets, *lives_on, *shared_places})
         self.ipus = self.find_ipus()
         self.fixed |= {id: self.own_region(id, PERSISTENT, STREAMING) for id in lives_on}
@@ -163,12 +165,12 @@ class _Planner:
 
     def find_ipus(self) -> dict[str, int]:
         """The uses of a tensor by ops; a copy on another IPU is a tensor of its own."""
-        found: dict[str, int] = {}
+        ipus: dict[str, int] = {}
         for leaf in self.program:
             for op in leaf.ops:
                 for id in (*(() if type(leaf) is IpuCopy else op.reads), *op.outputs):
-                    found[self.root(id)] = op.place.ipu
-        return found
+                    ipus[self.root(id)] = op.place.ipu
+        return ipus
 
     def region(self, root: str) -> str:
         return self.fixed.get(root) or self.own_region(root, TRANSIENT, STREAMED)
@@ -212,48 +214,48 @@ class _Planner:
                 key, region = scratch_key(op), region_of(TRANSIENT, op.place.ipu)
                 for part, nelms in enumerate(scratch_of(node_in(self.graph, op)).sizes):
                     scratch[key, part] = region, MemoryBlock(key, part, aligned(4 * nelms), time, time)
-        found: dict[str, list[MemoryBlock]] = {region: [] for region in self.sizes if is_shared(region)}
+        by_region: dict[str, list[MemoryBlock]] = {region: [] for region in self.sizes if is_shared(region)}
         for region, block in (*((self.region(root), block) for root, block in blocks.items()), *scratch.values()):
-            found.setdefault(region, []).append(block)
-        return found
+            by_region.setdefault(region, []).append(block)
+        return by_region
 
     def find_stashes(self, program: Sequence[Instruction]) -> Stashes:
         """Tensors that are kept from one stage to another, or for the host while other micro-batches compute."""
-        found = Stashes({}, {})
+        stashes = Stashes({}, {})
         start = 0
         for part in walk(program):
             for pipeline in of_type([part], Pipeline):
-                self.find_kept(start, pipeline, found)
-            self.find_overlapped(start, part, found)
+                self.find_kept(start, pipeline, stashes)
+            self.find_overlapped(start, part, stashes)
             start += len(of_type([part], Leaf))
-        return found
+        return stashes
 
-    def find_kept(self, start: int, pipeline: Pipeline, found: Stashes) -> None:
+    def find_kept(self, start: int, pipeline: Pipeline, stashes: Stashes) -> None:
         end = start + sum(len(stage.body) for stage in pipeline.stages) - 1
         timetable = Timetable(pipeline)
         for root, accesses in self.accesses(pipeline).items():
             if root not in self.fixed and (len(accesses) > 1 or any(a.user is not StashUser.STAGE for a in accesses)):
-                found.lives[root] = (start, end)
-                found.places[root] = timetable.places(frozenset(accesses))
+                stashes.lives[root] = (start, end)
+                stashes.places[root] = timetable.places(frozenset(accesses))
 
-    def find_overlapped(self, start: int, loop: Instruction, found: Stashes) -> None:
+    def find_overlapped(self, start: int, loop: Instruction, stashes: Stashes) -> None:
         """Tensors that the host exchanges during compute: a further buffer for a store, and for each load ahead."""
         end = start + sum(1 for _ in leaves([loop])) - 1
         more = {(self.root(leaf.tensor), type(leaf)): leaf.spare_places for leaf in overlapped_io(loop)}
         for (root, _), places in more.items():
             if root not in self.fixed:
-                found.lives[root] = (start, end)
-                found.places[root] = found.places.get(root, 1) + places
+                stashes.lives[root] = (start, end)
+                stashes.places[root] = stashes.places.get(root, 1) + places
 
     def accesses(self, pipeline: Pipeline) -> dict[str, set[Access]]:
-        found: dict[str, set[Access]] = {}
+        accesses: dict[str, set[Access]] = {}
         for number, stage in enumerate(pipeline.stages):
             for leaf in stage.body:
                 for id in leaf.tensors:
                     elsewhere = self.ipus.get(self.root(id), 0) != stage.ipu
                     user = row(STASH_USERS, type(leaf))[elsewhere]
-                    found.setdefault(self.root(id), set()).add(Access(number, user))
-        return found
+                    accesses.setdefault(self.root(id), set()).add(Access(number, user))
+        return accesses
 
 
 @dataclass(frozen=True)
@@ -288,6 +290,6 @@ def _planned(op: Op, fused: bool) -> Op:
         fuse(body, body.outputs)
     plan_bodies(body, fused=fused)
     program = [Compute(inner) for inner in body.ops]
-    kept = list(dict.fromkeys([*body.inputs, *body.outputs]))
-    plan = plan_memory(body, program, batch_innermost=batch_innermost(body), buckets={}, kept=kept)
+    persistent = list(dict.fromkeys([*body.inputs, *body.outputs]))
+    plan = plan_memory(body, program, batch_innermost=batch_innermost(body), buckets={}, persistent=persistent)
     return replace(op, attributes={**op.attributes, "body": body, BODY_MEMORY_PLAN: plan})

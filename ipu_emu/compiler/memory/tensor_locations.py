@@ -76,19 +76,19 @@ class TensorLocations:
 
     def sharding_group(self, variable: Tensor, replicas: int) -> tuple[int, int]:
         """The (stride, size) of the replicas that share ``variable`` in shards; raise EmulatorError if invalid."""
-        location, whole = self._location(variable), variable.group or (1, replicas)
+        location, group = self._location(variable), variable.group or (1, replicas)
         if location.domain is ShardingDomain.ALL:
-            return whole
+            return group
         size = location.domain_size
         if location.domain is not ShardingDomain.CONSECUTIVE:
             raise EmulatorError(
                 f"The sharding domain of {variable.id} is {location.domain.value}; only All and Consecutive are "
                 "supported"
             )
-        if size < 2 or whole[1] % size or whole[0] != 1:
+        if size < 2 or group[1] % size or group[0] != 1:
             raise EmulatorError(
                 f"The sharding domain of {variable.id} is {size} consecutive replicas; use a size of at least 2 that "
-                f"divides the {whole[1]} replicas that share the variable"
+                f"divides the {group[1]} replicas that share the variable"
             )
         return 1, size
 

@@ -35,12 +35,12 @@ class LarsRule(SgdRule):
     def _scaled(self, graph: Graph, weight: Tensor, gradient: str, scale: float) -> str:
         writer = OpWriter(graph, StepPhase.UPDATE)
         w, g = (_in_float(writer.value(graph.tensor(id))) for id in (weight.id, gradient))
-        of_weight, of_gradient = (_in_float(one.op("GradientNorm")) for one in (w, g))
+        of_weight, of_gradient = (_in_float(operand.op("GradientNorm")) for operand in (w, g))
         of_sum = of_gradient + of_weight.scaled(self.decay * scale)
-        zero, one = of_sum.like(0), of_sum.like(1)
+        zero, unit = of_sum.like(0), of_sum.like(1)
         moves = (of_weight * of_gradient).op("Greater", zero)
-        ratio = of_weight.scaled(self.coefficient * scale) / moves.op("Where", of_sum, one)
-        changed = moves.op("Where", ratio, one) * (g + w.scaled(self.decay * scale))
+        ratio = of_weight.scaled(self.coefficient * scale) / moves.op("Where", of_sum, unit)
+        changed = moves.op("Where", ratio, unit) * (g + w.scaled(self.decay * scale))
         return changed.op("Cast", to=graph.tensor(gradient).dtype.onnx).tensor.id
 
 

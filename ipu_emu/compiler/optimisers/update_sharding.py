@@ -73,22 +73,22 @@ def shard_variables(
     mean = reduction is GradientReduction.MEAN_RUNNING
     sharding = _Sharding(graph, list(updates(graph, gradients, divide)), totals, replicas, mean=mean)
     sharding.run()
-    return [replace(one, scattered=True) if one.total in sharding.scattered else one for one in gradients]
+    return [replace(g, scattered=True) if g.total in sharding.scattered else g for g in gradients]
 
 
 @dataclass
 class _Update:
     """An update of tensors of one shape, as ``shards``: its ops by their first outputs, its variables and results.
 
-    ``divided`` variables become shards; ``whole`` weights are gathered. ``made`` are the results that ops outside may
-    read. ``names`` maps operands from outside to their shards.
+    ``divided`` variables become shards; ``gathered`` weights are gathered. ``results`` may be read by ops
+    outside. ``names`` maps operands from outside to their shards.
     """
 
     shards: Shards
     outputs: frozenset[str]
     divided: set[str]
-    whole: set[str]
-    made: set[str] = field(default_factory=set)
+    gathered: set[str]
+    results: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
 
 
@@ -100,14 +100,14 @@ def _of_rules(graph: Graph, gradients: Sequence[Gradient], divide: Divide) -> It
             continue
         op, weight = producers[UPDATED + gradient.weight], graph.tensor(gradient.weight)
         operands = [graph.tensor(id) for id in op.inputs[1:]]
-        states = [one for one in operands if one.shape == weight.shape and one.role is Role.STATE]
+        states = [operand for operand in operands if operand.shape == weight.shape and operand.role is Role.STATE]
         domain, weight_domain = _domain(weight, states, divide)
         if domain:
             itemsize = min(graph.tensor(gradient.total).dtype.itemsize, weight.dtype.itemsize)
             shards = Shards.of(weight.shape, itemsize, domain, weight.group)
-            whole = set() if weight_domain else {weight.id}
+            gathered = set() if weight_domain else {weight.id}
             variables = {weight.id, *(state.id for state in states)}
-            yield _Update(shards, frozenset(op.outputs[:1]), variables - whole, whole)
+            yield _Update(shards, frozenset(op.outputs[:1]), variables - gathered, gathered)
 
 
 def _domain(
@@ -191,14 +191,14 @@ def _cluster(graph: Graph, ops: list[Op], divide: Divide, shared: set[str]) -> _
     domain = next(iter(domains), None)
     if len(domains) != 1 or domain is None or any(tensor.group is not None for tensor in changed):
         return None
-    outputs, made = frozenset(op.outputs[0] for op in ops), {op.outputs[0] for op in ops if op.type != _COPY}
-    read = {id for op in ops for id in op.inputs if id} - made
+    outputs, results = frozenset(op.outputs[0] for op in ops), {op.outputs[0] for op in ops if op.type != _COPY}
+    read = {id for op in ops for id in op.inputs if id} - results
     others = {id for op in graph.ops if outputs.isdisjoint(op.outputs[:1]) for id in op.reads}
-    if states & others or any(op.inputs[1] not in made for op in ops if op.type == _COPY) or not read <= shared:
+    if states & others or any(op.inputs[1] not in results for op in ops if op.type == _COPY) or not read <= shared:
         return None
     variables = {tensor.id for tensor in changed}
-    itemsize = min(graph.tensor(id).dtype.itemsize for id in variables | made)
-    return _Update(Shards.of(changed[0].shape, itemsize, domain, None), outputs, states, variables - states, made)
+    itemsize = min(graph.tensor(id).dtype.itemsize for id in variables | results)
+    return _Update(Shards.of(changed[0].shape, itemsize, domain, None), outputs, states, variables - states, results)
 
 
 class _Sharding:
@@ -210,7 +210,9 @@ class _Sharding:
         self.graph, self.replicas = graph, replicas
         self.operator: dict[str, object] = {OPERATOR: MEAN_OPERATOR} if mean else {}
         self.updates = {id: update for update in updates for id in update.outputs}
-        self.weights = {id: one for one in updates for id in one.divided if graph.tensor(id).role is Role.WEIGHT}
+        self.weights = {
+            id: update for update in updates for id in update.divided if graph.tensor(id).role is Role.WEIGHT
+        }
         readers: dict[str, list[_Update | None]] = defaultdict(list)
         for op in graph.ops:
             for id in op.reads:
@@ -229,7 +231,7 @@ class _Sharding:
         for op in self.graph.ops:
             own = self.update_of(op)
             if own is None:
-                inputs = tuple(self.whole(id, op) for id in op.inputs)
+                inputs = tuple(self.source_of(id, op) for id in op.inputs)
                 self.ops.append(op if inputs == op.inputs else replace(op, inputs=inputs))
             else:
                 (self.divide_lamb if op.attributes.get("norms") else self.divide)(op, own)
@@ -238,7 +240,7 @@ class _Sharding:
     def update_of(self, op: Op) -> _Update | None:
         return self.updates.get(op.outputs[0]) if op.outputs else None
 
-    def whole(self, id: str, op: Op) -> str:
+    def source_of(self, id: str, op: Op) -> str:
         """What ``op``, outside the updates, reads; a weight is gathered once in each pass, and on each IPU."""
         if id not in self.weights or op.phase is StepPhase.UPDATE:
             return self.gathered.get(id, id)
@@ -252,25 +254,25 @@ class _Sharding:
 
     def divide(self, op: Op, update: _Update) -> None:
         """Let an element-wise op compute shards; a weight that stays whole is gathered from the new shards."""
-        if op.type == _COPY and op.inputs[0] in update.whole:
+        if op.type == _COPY and op.inputs[0] in update.gathered:
             self.append(GATHER_WEIGHT, op.inputs, op.outputs[0], op, update)
             return
         inputs, outputs = tuple(self.shard(id, op, update) for id in op.inputs), op.outputs
         updated = {op.inputs[index] for _, index in TABLE.in_place(op)}
-        weight = next(iter(updated & update.whole), None)
+        weight = next(iter(updated & update.gathered), None)
         if weight:
             outputs = (self.new(UPDATED + _SHARD + weight, outputs[0], (update.shards.size,)), *outputs[1:])
         self.reshape(outputs, update)
         self.ops.append(replace(op, inputs=inputs, outputs=outputs))
         if weight:
             self.append(GATHER_WEIGHT, (weight, outputs[0]), op.outputs[0], op, update)
-        for id in update.made.intersection(outputs) & self.read_outside:
+        for id in update.results.intersection(outputs) & self.read_outside:
             self.gathered[id] = self.new(_GATHERED + id, id, update.shards.shape)
             self.append(GATHER_SHARDS, (id,), self.gathered[id], op, update)
 
     def divide_lamb(self, op: Op, update: _Update) -> None:
         """Replace Lamb by ops of shards; the direction is gathered: the step needs the norms of whole tensors."""
-        weight, shape, is_whole = op.inputs[0], update.shards.shape, op.inputs[0] in update.whole
+        weight, shape, is_whole = op.inputs[0], update.shards.shape, op.inputs[0] in update.gathered
         rate, decay, c1, c2, eps, most, scale = op.inputs[5:]
         gradient, own = (self.shard(id, op, update) for id in (op.inputs[4], weight))
         self.reshape(op.outputs[1:] if is_whole else op.outputs, update)
@@ -288,7 +290,7 @@ class _Sharding:
 
     def shard(self, id: str, op: Op, update: _Update) -> str:
         """The replica's shard of an operand of ``op``; scalars are unchanged."""
-        inside = id in update.made or id in update.divided
+        inside = id in update.results or id in update.divided
         if not id or inside or self.graph.tensor(id).shape != update.shards.shape:
             return id
         if id not in update.names:

@@ -98,10 +98,10 @@ class _Assignment:
         stages = {id: int(op.attributes[PIPELINE_STAGE]) for id, op in ops.items() if PIPELINE_STAGE in op.attributes}
         is_auto = mode is PlacementMode.AUTO and not (self.pipeline and stages)
         if is_auto or mode is PlacementMode.GIVEN:
-            found = self._balanced() if is_auto else {id: self.placement.places[id] for id in ops}
+            places = self._balanced() if is_auto else {id: self.placement.places[id] for id in ops}
             if self.pipeline:
-                _warn_of_copies(self.graph, ops, found)
-            return found
+                _warn_of_copies(self.graph, ops, places)
+            return places
         if mode is PlacementMode.EXECUTION_PHASES:
             numbers = _by_phase(ops, min(ipus, self.placement.phase_ipus))
         elif mode is PlacementMode.MANUAL:

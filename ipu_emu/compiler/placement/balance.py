@@ -67,8 +67,8 @@ def _costs(chain: Chain, ratios: Sequence[float]) -> Iterator[tuple[_Values, _Va
 def _sums(values: Sequence[float]) -> _Values:
     """[first unit, end]: sums of consecutive ``values``; infinite if the end is before the first."""
     done = np.concatenate([[0.0], np.cumsum(values)])
-    found: _Values = np.where(np.tri(len(done), k=-1, dtype=bool), inf, done - done[:, None])
-    return found
+    sums: _Values = np.where(np.tri(len(done), k=-1, dtype=bool), inf, done - done[:, None])
+    return sums
 
 
 def _least(costs: Iterator[_Values], total: np.ufunc = np.maximum) -> tuple[float, list[int]]:

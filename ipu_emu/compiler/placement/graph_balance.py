@@ -88,7 +88,7 @@ def balanced_places(
 
 @dataclass(frozen=True)
 class _Division:
-    """A graph that is divided; a place is the index of an op, as in ``GraphCuts``."""
+    """A graph that is divided."""
 
     graph: Graph
     ratios: tuple[float, ...]
@@ -98,14 +98,14 @@ class _Division:
     def places(self) -> list[tuple[int, int]]:
         """(IPU, stage) of each op."""
         parts = balance(self._chain, self.ratios, _SHARE * GC200.sram)
-        found = {place: (part, part) for unit, part in zip(self.units, parts, strict=True) for place in unit}
+        homes = {index: (part, part) for unit, part in zip(self.units, parts, strict=True) for index in unit}
         if self.tied:
-            home, last = found[self._first_reader(next(iter(self.tied)))][0], len(self.ratios)
-            found |= dict.fromkeys(self.tied, (home, last if home < last - 1 else home))
+            home, last = homes[self._first_reader(next(iter(self.tied)))][0], len(self.ratios)
+            homes |= dict.fromkeys(self.tied, (home, last if home < last - 1 else home))
         if self.shared is SharedWeights.HOME:
-            found = _with_readers_at_home(found, self.readers.values())
-        leaders = self._leaders(found)
-        return [found[leaders[leader]] for leader in leaders]
+            homes = _with_readers_at_home(homes, self.readers.values())
+        leaders = self._leaders(homes)
+        return [homes[leaders[leader]] for leader in leaders]
 
     @cached_property
     def cuts(self) -> GraphCuts:
@@ -113,36 +113,36 @@ class _Division:
 
     @cached_property
     def tied(self) -> dict[int, int]:
-        """Places of ops that are at home with the table that they read, not in the chain."""
+        """Indices of ops that are at home with the table that they read, not in the chain."""
         return self.cuts.tied if self.shared in (SharedWeights.HOME, SharedWeights.LOGITS_HOME) else {}
 
     @cached_property
     def order(self) -> list[int]:
-        """Places of the ops of the chain."""
-        found = [place for place in self.cuts.computed if place not in self.tied]
-        if len(found) < len(self.ratios):
+        """Indices of the ops of the chain."""
+        order = [index for index in self.cuts.computed if index not in self.tied]
+        if len(order) < len(self.ratios):
             raise TooFewOpsError(
-                f"There are fewer subgraphs ({len(found)}) than available shards ({len(self.ratios)}). Use fewer "
+                f"There are fewer subgraphs ({len(order)}) than available shards ({len(self.ratios)}). Use fewer "
                 "IPUs, or a larger model"
             )
-        return found
+        return order
 
     @cached_property
     def readers(self) -> dict[str, list[int]]:
-        """Places of the ops that read each weight, also through ops on weights only."""
-        found: dict[str, list[int]] = {}
-        for place in self.cuts.computed:
-            for weight in self._weights(self.graph.ops[place]):
-                found.setdefault(weight, []).append(place)
-        return found
+        """Indices of the ops that read each weight, also through ops on weights only."""
+        readers: dict[str, list[int]] = {}
+        for index in self.cuts.computed:
+            for weight in self._weights(self.graph.ops[index]):
+                readers.setdefault(weight, []).append(index)
+        return readers
 
     @cached_property
     def units(self) -> list[list[int]]:
-        """Places of the ops of each unit."""
+        """Indices of the ops of each unit."""
         inside = self._inside
         tries = (
-            [place for place in self.cuts.starts if not inside[place]],
-            [place for place in self.order if not inside[place]],
+            [index for index in self.cuts.starts if not inside[index]],
+            [index for index in self.order if not inside[index]],
             self.order,
         )
         divisions = (_divided(self.order, starts) for starts in tries)
@@ -150,13 +150,13 @@ class _Division:
 
     @cached_property
     def _inside(self) -> list[int]:
-        """The number of weights that are read on both sides of a cut at each place, and should not be."""
+        """The number of weights that are read on both sides of a cut before each op, and should not be."""
         depth, most = [0] * (len(self.graph.ops) + 1), _FAR * len(self.graph.ops)
-        for found in self.readers.values():
-            places = [place for place in found if place not in self.tied]
-            if places and (self.shared is SharedWeights.TOGETHER or places[-1] - places[0] <= most):
-                depth[places[0] + 1] += 1
-                depth[places[-1] + 1] -= 1
+        for readers in self.readers.values():
+            indices = [index for index in readers if index not in self.tied]
+            if indices and (self.shared is SharedWeights.TOGETHER or indices[-1] - indices[0] <= most):
+                depth[indices[0] + 1] += 1
+                depth[indices[-1] + 1] -= 1
         return list(accumulate(depth))
 
     @cached_property
@@ -170,11 +170,11 @@ class _Division:
         copies = [sum(copy_seconds(values * itemsize) for values in cut) for cut in crossing]
         return Chain(seconds, nbytes, copies, fixed)
 
-    def _load(self, places: Iterable[int], counted: set[str]) -> tuple[float, float]:
+    def _load(self, indices: Iterable[int], counted: set[str]) -> tuple[float, float]:
         """Seconds and bytes of ops; weights and inputs that are in ``counted`` are not counted again."""
         seconds, nbytes, training = 0.0, 0, self.work is not MicroBatchWork.INFERENCE
         keeps = self.work is MicroBatchWork.TRAINING
-        for op in map(self.graph.ops.__getitem__, places):
+        for op in map(self.graph.ops.__getitem__, indices):
             weights = [id for id in self._weights(op) if id not in counted]
             inputs = [id for id in dict.fromkeys(op.inputs) if id and id not in counted and self._is_input(id)]
             results = [id for id in op.outputs if id in self.graph.outputs and not training]
@@ -196,40 +196,40 @@ class _Division:
         return self.graph.tensor(id).role is Role.INPUT
 
     def _first_reader(self, tied: int) -> int:
-        """The place of the first op that reads the table of a tied product."""
-        return min(found[0] for found in self.readers.values() if tied in found)
+        """The index of the first op that reads the table of a tied product."""
+        return min(readers[0] for readers in self.readers.values() if tied in readers)
 
-    def _leaders(self, found: Mapping[int, object]) -> list[int]:
-        """For each op, the place of the op that it follows: itself, or a reader of what it makes or changes."""
-        producers = {id: place for place, op in enumerate(self.graph.ops) for id in op.outputs}
-        leaders, reader = list(range(len(self.graph.ops))), {id: found[0] for id, found in self.readers.items()}
-        for place, op in reversed([*enumerate(self.graph.ops)]):
+    def _leaders(self, homes: Mapping[int, object]) -> list[int]:
+        """For each op, the index of the op that it follows: itself, or a reader of what it makes or changes."""
+        producers = {id: index for index, op in enumerate(self.graph.ops) for id in op.outputs}
+        leaders, reader = list(range(len(self.graph.ops))), {id: readers[0] for id, readers in self.readers.items()}
+        for index, op in reversed([*enumerate(self.graph.ops)]):
             if op.type == UPDATE:
-                leaders[place] = reader.get(op.inputs[0], producers.get(op.inputs[1], self.order[0]))
-            elif place not in found:
+                leaders[index] = reader.get(op.inputs[0], producers.get(op.inputs[1], self.order[0]))
+            elif index not in homes:
                 read = [reader[id] for id in op.outputs if id in reader]
-                leaders[place] = min(read or [reader[id] for id in op.inputs if id in reader], default=self.order[0])
+                leaders[index] = min(read or [reader[id] for id in op.inputs if id in reader], default=self.order[0])
             if op.type != UPDATE:
-                reader |= {id: leaders[place] for id in op.inputs if id not in self.readers}
+                reader |= {id: leaders[index] for id in op.inputs if id not in self.readers}
         return leaders
 
 
-def _divided(places: Sequence[int], starts: Iterable[int]) -> list[list[int]]:
-    """``places`` in groups that begin at ``starts``."""
-    ends = sorted({bisect_left(places, start) for start in starts} | {0, len(places)})
-    return [list(places[first:end]) for first, end in pairwise(ends)]
+def _divided(indices: Sequence[int], starts: Iterable[int]) -> list[list[int]]:
+    """``indices`` in groups that begin at ``starts``."""
+    ends = sorted({bisect_left(indices, start) for start in starts} | {0, len(indices)})
+    return [list(indices[first:end]) for first, end in pairwise(ends)]
 
 
 def _with_readers_at_home(
     places: dict[int, tuple[int, int]], shared: Iterable[Sequence[int]]
 ) -> dict[int, tuple[int, int]]:
     """Begin a stage on the first IPU of a weight wherever it is read on another one."""
-    for readers in sorted(shared, key=lambda found: found[-1]):
+    for readers in sorted(shared, key=lambda readers: readers[-1]):
         home = places[readers[0]][0]
         for reader in readers:
             ipu, stage = places[reader]
             if ipu != home:
-                tail = {place: (own, later + 1) for place, (own, later) in places.items() if place >= reader}
-                tail |= {place: (home, stage + 1) for place, (own, _) in tail.items() if own == ipu}
+                tail = {index: (own, later + 1) for index, (own, later) in places.items() if index >= reader}
+                tail |= {index: (home, stage + 1) for index, (own, _) in tail.items() if own == ipu}
                 places = places | tail
     return places

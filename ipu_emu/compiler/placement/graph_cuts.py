@@ -30,7 +30,7 @@ _CLEAN = 1.1
 
 @dataclass(frozen=True)
 class GraphCuts:
-    """The cuts of ``graph``; a place is the index of an op, and a cut is before the op at its place.
+    """The cuts of ``graph``; a cut is before the op at its index.
 
     ``homes``: the IPU of each computed op, if known; the graph is then cut between IPUs too, and layers end there.
     """
@@ -41,69 +41,69 @@ class GraphCuts:
     @cached_property
     def weights(self) -> dict[str, str]:
         """The source weight of each tensor that is computed from weights only, such as a transposed one."""
-        found = {tensor.id: tensor.id for tensor in self.graph.with_role(Role.WEIGHT)}
+        sources = {tensor.id: tensor.id for tensor in self.graph.with_role(Role.WEIGHT)}
         for op in self.graph.ops:
-            source = next((found[id] for id in op.inputs if id in found), None)
+            source = next((sources[id] for id in op.inputs if id in sources), None)
             if source is not None and all(id in self.fixed for id in op.inputs if id):
-                found.update(dict.fromkeys(op.outputs, source))
-        return found
+                sources.update(dict.fromkeys(op.outputs, source))
+        return sources
 
     @cached_property
     def fixed(self) -> set[str]:
         """Tensors that depend on no input."""
-        found = {tensor.id for role in (Role.WEIGHT, Role.CONSTANT) for tensor in self.graph.with_role(role)}
+        fixed = {tensor.id for role in (Role.WEIGHT, Role.CONSTANT) for tensor in self.graph.with_role(role)}
         for op in self.graph.ops:
             inputs = [id for id in op.inputs if id]
-            if inputs and all(id in found for id in inputs):
-                found.update(op.outputs)
-        return found
+            if inputs and all(id in fixed for id in inputs):
+                fixed.update(op.outputs)
+        return fixed
 
     @cached_property
     def computed(self) -> list[int]:
-        """Places of the ops that depend on inputs, without changes of buffers."""
+        """Indices of the ops that depend on inputs, without changes of buffers."""
         return [
-            place
-            for place, op in enumerate(self.graph.ops)
+            index
+            for index, op in enumerate(self.graph.ops)
             if op.type != UPDATE and not all(id in self.fixed for id in op.outputs if id)
         ]
 
     @cached_property
     def starts(self) -> list[int]:
-        """The first place of each block."""
+        """The index of the first op of each block."""
         products = self._products
-        before = [place for place in self._look_ups if products and place < products[0]]
+        before = [index for index in self._look_ups if products and index < products[0]]
         ranges = pairwise([*before[-1:], *products])
-        chosen = (min(range(end, start, -1), key=lambda place: sum(self.crossing[place])) for start, end in ranges)
+        chosen = (min(range(end, start, -1), key=lambda index: sum(self.crossing[index])) for start, end in ranges)
         return sorted({0, *chosen, *self._moves})
 
     @cached_property
     def is_clean(self) -> list[bool]:
         """Whether the cut at the start of each block is clean."""
         crossing = ((start, self.crossing[start]) for start in self.starts)
-        return [start in self._moves or sum(each) <= _CLEAN * max(each, default=0) for start, each in crossing]
+        return [start in self._moves or sum(sizes) <= _CLEAN * max(sizes, default=0) for start, sizes in crossing]
 
     @cached_property
     def tied(self) -> dict[int, int]:
-        """Places of ops that follow from products by a table of an embedding; each with the place of its product.
+        """Indices of ops that follow from products by a table of an embedding; each with that of its product.
 
         Empty if further products by weights follow: such a table is not that of the logits.
         """
-        tables = {self.weights.get(id) for place in self._look_ups for id in self.graph.ops[place].inputs} - {None}
-        found, made = dict[int, int](), dict[str, int]()
-        for place, op in enumerate(self.graph.ops):
-            is_product = place in self._products
+        tables = {self.weights.get(id) for index in self._look_ups for id in self.graph.ops[index].inputs} - {None}
+        products, product_of = dict[int, int](), dict[str, int]()
+        for index, op in enumerate(self.graph.ops):
+            is_product = index in self._products
             if is_product and any(self.weights.get(id) in tables for id in op.inputs):
-                found[place] = place
-            elif any(id in made for id in op.inputs):
+                products[index] = index
+            elif any(id in product_of for id in op.inputs):
                 if is_product:
                     return {}
-                found[place] = next(made[id] for id in op.inputs if id in made)
-            made |= dict.fromkeys(op.outputs, found[place]) if place in found else {}
-        return found
+                products[index] = next(product_of[id] for id in op.inputs if id in product_of)
+            product_of |= dict.fromkeys(op.outputs, products[index]) if index in products else {}
+        return products
 
-    def block(self, place: int) -> int:
-        """The number of the block of the op at ``place``."""
-        return bisect_right(self.starts, self.tied.get(place, place)) - 1
+    def block(self, index: int) -> int:
+        """The number of the block of the op at ``index``."""
+        return bisect_right(self.starts, self.tied.get(index, index)) - 1
 
     def passed(self, block: int) -> int:
         """Values that cross the end of a block; of the last one 0."""
@@ -111,9 +111,9 @@ class GraphCuts:
 
     @cached_property
     def _moves(self) -> set[int]:
-        """Places of ops that are on another IPU than the op before."""
+        """Indices of ops that are on another IPU than the op before."""
         known = self.computed if self.homes else []
-        return {place for before, place in pairwise(known) if self.homes[before] != self.homes[place]}
+        return {index for before, index in pairwise(known) if self.homes[before] != self.homes[index]}
 
     @cached_property
     def _products(self) -> list[int]:
@@ -124,28 +124,28 @@ class GraphCuts:
         return self._readers(LOOK_UPS)
 
     def _readers(self, types: frozenset[str]) -> list[int]:
-        """Places of ops of ``types`` that read a weight and a computed tensor."""
-        found = []
-        for place, op in enumerate(self.graph.ops):
+        """Indices of ops of ``types`` that read a weight and a computed tensor."""
+        indices = []
+        for index, op in enumerate(self.graph.ops):
             inputs = [id for id in op.inputs if id]
             if op.type in types and any(id in self.weights for id in inputs):
-                found += [place] * (not all(id in self.fixed for id in inputs))
-        return found
+                indices += [index] * (not all(id in self.fixed for id in inputs))
+        return indices
 
     @cached_property
     def crossing(self) -> list[list[int]]:
-        """The sizes of the tensors that cross a cut at each place, except tied logits; a view is its source."""
+        """The sizes of the tensors that cross a cut before each op, except tied logits; a view is its source."""
         roots: dict[str, str] = {}
         ends: dict[str, int] = {}
-        for place, op in enumerate(self.graph.ops):
+        for index, op in enumerate(self.graph.ops):
             view = TABLE[op].view_of
             source = None if view is None else roots.get(op.inputs[view])
             roots |= {id: source or id for id in op.outputs if id and id not in self.fixed}
-            ends |= {roots[id]: place for id in op.inputs if id in roots}
-        found, live = [], dict[str, int]()
-        for place, op in enumerate(self.graph.ops):
-            live = {id: size for id, size in live.items() if ends[id] >= place}
-            found.append(list(live.values()))
-            if place not in self.tied:
+            ends |= {roots[id]: index for id in op.inputs if id in roots}
+        crossing, live = [], dict[str, int]()
+        for index, op in enumerate(self.graph.ops):
+            live = {id: size for id, size in live.items() if ends[id] >= index}
+            crossing.append(list(live.values()))
+            if index not in self.tied:
                 live |= {id: self.graph.tensor(id).nelms for id in op.outputs if id in ends}
-        return found
+        return crossing

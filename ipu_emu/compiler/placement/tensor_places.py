@@ -18,14 +18,14 @@ def _stage_of(op: Op) -> int:
 
 def tensor_places(graph: Graph, stage_of: Callable[[Op], int] = _stage_of) -> dict[str, Place]:
     """Return the place of each tensor by id."""
-    made = {output: op.place for op in graph.ops for output in op.outputs}
+    produced = {output: op.place for op in graph.ops for output in op.outputs}
     read: dict[str, Op] = {}
     for op in graph.ops:
         for id in op.inputs:
             first = read.setdefault(id, op)
             if op.phase is not StepPhase.UPDATE and stage_of(op) < stage_of(first):
                 read[id] = op
-    return dict.fromkeys(graph.tensors, Place()) | {id: op.place for id, op in read.items() if id} | made
+    return dict.fromkeys(graph.tensors, Place()) | {id: op.place for id, op in read.items() if id} | produced
 
 
 def place_updates(graph: Graph, totals: Mapping[str, str]) -> None:
@@ -34,14 +34,14 @@ def place_updates(graph: Graph, totals: Mapping[str, str]) -> None:
     ``totals`` maps the sum of a gradient over micro-batches to the gradient of one. A variable that an update reads
     first, such as an optimiser state, lives where that op is placed.
     """
-    found = tensor_places(graph)
-    found |= {total: found[part] for total, part in totals.items()}
+    places = tensor_places(graph)
+    places |= {total: places[part] for total, part in totals.items()}
     known = {id for op in graph.ops if op.phase is not StepPhase.UPDATE for id in (*op.inputs, *op.outputs)} | {
         *totals
     }
     for index, op in enumerate(graph.ops):
         if op.phase is StepPhase.UPDATE:
-            place = found[op.inputs[0]]
+            place = places[op.inputs[0]]
             graph.ops[index] = replace(op, place=place)
-            found.update(dict.fromkeys([*op.outputs, *(id for id in op.inputs if id not in known)], place))
+            places.update(dict.fromkeys([*op.outputs, *(id for id in op.inputs if id not in known)], place))
             known.update(op.inputs, op.outputs)

@@ -57,11 +57,11 @@ def restore_anchored(graph: Graph, anchored: Iterable[str]) -> None:
 def _show_stash(graph: Graph, id: str, readers: Sequence[Op], last: int) -> None:
     """Append a copy of the stash of ``id``, in the forward stage that puts ``id`` into it."""
     index, op = next((index, op) for index, op in enumerate(graph.ops) if id in op.outputs or id in op.inputs)
-    made = int(id in op.outputs)
+    offset = int(id in op.outputs)
     tensor, stash, count = graph.tensor(id), f"{STASHED}{id}/places", f"{STASHED}{id}/count"
     depth = 2 * last - min(reader.place.stage for reader in readers) - op.place.stage + 1
     for state in (Tensor(stash, tensor.dtype, (depth, *tensor.shape)), Tensor(count, FLOAT, ())):
         graph.add(Tensor(state.id, state.dtype, state.shape, Role.STATE), np.zeros(state.shape, state.dtype.numpy))
     outputs = (f"Updated{stash}", f"Updated{count}", STASHED + id)
     OpWriter(graph, StepPhase.FORWARD, op.place).append("PutIntoStash", (id, stash, count), outputs)
-    graph.ops.insert(index + made, graph.ops.pop())
+    graph.ops.insert(index + offset, graph.ops.pop())

@@ -28,15 +28,15 @@ from ipu_emu.ops.table import TABLE
 _UNREPEATED = ("Dropout", "ShapedDropout", "ReplicatedAllReduce", "ReplicatedReduceScatter")
 
 
-def expanded(model: Graph, kept: frozenset[str] = frozenset(), *, differentiated: bool = False) -> Graph:
-    """A copy of ``model`` that is ready to be differentiated and lowered; ops of ``kept`` types are unchanged.
+def expanded(model: Graph, unexpanded: frozenset[str] = frozenset(), *, differentiated: bool = False) -> Graph:
+    """A copy of ``model`` that is ready to be differentiated and lowered; ops of ``unexpanded`` types are unchanged.
 
     Loops of a bounded number of iterations are unrolled in models that are ``differentiated``.
     """
     graph = model.copy()
     graph.ops = []
     for op in model.ops:
-        if op.type in kept and not _is_known(graph, op):
+        if op.type in unexpanded and not _is_known(graph, op):
             graph.ops.append(op)
             continue
         try:
@@ -79,8 +79,8 @@ def _with_bodies(op: Op) -> dict[str, Any]:
 def _declare(graph: Graph, op: Op) -> None:
     """Add the outputs of an op that replaces another."""
     if any(id and id not in graph.tensors for id in op.outputs):
-        made = TABLE[op].shape(input_node(graph, op))
-        for id, (dtype, shape) in zip(op.outputs, made, strict=False):
+        results = TABLE[op].shape(input_node(graph, op))
+        for id, (dtype, shape) in zip(op.outputs, results, strict=False):
             if id and id not in graph.tensors:
                 graph.add(Tensor(id, dtype, shape))
 
@@ -91,13 +91,13 @@ def _is_known(graph: Graph, op: Op) -> bool:
 
 def _with_attributes(graph: Graph, op: Op) -> Op:
     """Return ``op`` with its constant inputs as attributes."""
-    given = {
+    names = {
         index: name
         for index, name in TABLE[op].constant_inputs.items()
         if index < len(op.inputs) and op.inputs[index]
     }
-    values = {name: graph.data[op.inputs[index]].tolist() for index, name in given.items()}
-    inputs = ["" if index in given else id for index, id in enumerate(op.inputs)]
+    values = {name: graph.data[op.inputs[index]].tolist() for index, name in names.items()}
+    inputs = ["" if index in names else id for index, id in enumerate(op.inputs)]
     while inputs and not inputs[-1]:
         inputs.pop()
     return replace(op, inputs=tuple(inputs), attributes={**op.attributes, **values})
@@ -105,9 +105,9 @@ def _with_attributes(graph: Graph, op: Op) -> Op:
 
 def _with_all_outputs(graph: Graph, op: Op) -> Op:
     entry = TABLE[op]
-    made = entry.shape(input_node(graph, op))
+    results = entry.shape(input_node(graph, op))
     outputs = list(op.outputs)
-    for index, (dtype, shape) in enumerate(made):
+    for index, (dtype, shape) in enumerate(results):
         if index >= len(outputs):
             outputs.append("")
         if not outputs[index]:
@@ -127,7 +127,7 @@ def with_dropout(model: Graph, *, training: bool = True) -> Graph:
         return model
     graph = model.copy()
     key = key_in(graph)
-    graph.ops = [one for op in graph.ops for one in (_keyed(graph, op, key) if op.outputs[0] in acting else [op])]
+    graph.ops = [new for op in graph.ops for new in (_keyed(graph, op, key) if op.outputs[0] in acting else [op])]
     return graph
 
 

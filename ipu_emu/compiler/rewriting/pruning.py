@@ -13,13 +13,13 @@ from ipu_emu.program.anchors import Anchor
 def prune(graph: Graph, wanted: Iterable[str]) -> None:
     """Keep the ops that ``wanted`` tensors depend on, and inputs, weights, updates in place, aborts and prints."""
     needed = set(wanted)
-    kept = []
+    ops = []
     for op in reversed(graph.ops):
         if TABLE[op].updates or op.type in KEPT or needed.intersection(op.outputs):
-            kept.append(op)
+            ops.append(op)
             needed.update(id for id in op.reads if id)
             needed.update(op.outputs)
-    graph.ops = kept[::-1]
+    graph.ops = ops[::-1]
     graph.tensors = {
         id: tensor
         for id, tensor in graph.tensors.items()
@@ -44,5 +44,5 @@ def forward_graph(graph: Graph, anchors: Sequence[Anchor]) -> Graph:
 
 def forward_anchors(graph: Graph, anchors: Sequence[Anchor]) -> tuple[Anchor, ...]:
     """Return the anchors that the forward pass computes."""
-    made = {id for op in graph.ops if op.phase is StepPhase.FORWARD for id in op.outputs}
-    return tuple(anchor for anchor in anchors if anchor.tensor in made)
+    computed = {id for op in graph.ops if op.phase is StepPhase.FORWARD for id in op.outputs}
+    return tuple(anchor for anchor in anchors if anchor.tensor in computed)

@@ -42,8 +42,8 @@ def with_gelu(model: Graph) -> Graph:
     if not any(op.type in _FORMS for op in model.ops):
         return model
     graph = model.copy()
-    found = _Search(graph).found()
-    graph.ops = [found.get(op.outputs[0], op) for op in graph.ops]
+    replacements = _Search(graph).replacements()
+    graph.ops = [replacements.get(op.outputs[0], op) for op in graph.ops]
     return graph
 
 
@@ -67,9 +67,9 @@ class _Reading:
         op = self.producers.get(id)
         if op is None or depth > _FAR or "axis" in op.attributes:
             return None
-        operands = [self.of(one, depth + 1) for one in op.inputs]
-        given = [one for one in operands if one is not None]
-        return _result(op, given) if len(given) == len(operands) else None
+        operands = [self.of(input, depth + 1) for input in op.inputs]
+        polynomials = [operand for operand in operands if operand is not None]
+        return _result(op, polynomials) if len(polynomials) == len(operands) else None
 
 
 def _result(op: Op, operands: list[_Polynomial]) -> _Polynomial | None:
@@ -86,10 +86,10 @@ def _result(op: Op, operands: list[_Polynomial]) -> _Polynomial | None:
     if op.type == "Div" and constant:
         return _product(a, {(0, 0): 1 / constant})
     if op.type == "Pow" and constant in (1.0, 2.0, 3.0):
-        made = a
+        power = a
         for _ in range(int(constant) - 1):
-            made = _product(made, a)
-        return made
+            power = _product(power, a)
+        return power
     return None
 
 
@@ -98,11 +98,11 @@ def _sum(a: _Polynomial, b: _Polynomial) -> _Polynomial:
 
 
 def _product(a: _Polynomial, b: _Polynomial) -> _Polynomial:
-    made: dict[tuple[int, int], float] = {}
-    for (i, j), one in a.items():
+    product: dict[tuple[int, int], float] = {}
+    for (i, j), factor in a.items():
         for (k, m), other in b.items():
-            made[i + k, j + m] = made.get((i + k, j + m), 0.0) + one * other
-    return made
+            product[i + k, j + m] = product.get((i + k, j + m), 0.0) + factor * other
+    return product
 
 
 def _equal(a: _Polynomial | None, b: _Polynomial, close: float) -> bool:
@@ -117,10 +117,10 @@ class _Search:
             for id in op.inputs:
                 self.users.setdefault(id, []).append(op)
 
-    def found(self) -> dict[str, Op]:
+    def replacements(self) -> dict[str, Op]:
         """The GELU that replaces the op which makes each output."""
-        made = (self.gelu(op) for op in self.graph.ops if op.type in _FORMS and not op.domain)
-        return {op.outputs[0]: op for op in made if op is not None}
+        gelus = (self.gelu(op) for op in self.graph.ops if op.type in _FORMS and not op.domain)
+        return {op.outputs[0]: op for op in gelus if op is not None}
 
     def gelu(self, inner: Op) -> Op | None:
         argument, type = _FORMS[inner.type]
@@ -136,34 +136,34 @@ class _Search:
             for last in self.after(t):
                 same = last.guard == inner.guard and self.graph.tensor(last.outputs[0]).shape == tensor.shape
                 if same and _equal(reading.of(last.outputs[0]), _GELU, close):
-                    kept = {name: value for name, value in last.attributes.items() if name.startswith("__")}
-                    return replace(last, type=type, domain=GRAPHCORE, inputs=(x,), attributes=kept)
+                    annotations = {name: value for name, value in last.attributes.items() if name.startswith("__")}
+                    return replace(last, type=type, domain=GRAPHCORE, inputs=(x,), attributes=annotations)
         return None
 
-    def reading(self, given: dict[str, _Polynomial]) -> _Reading:
-        return _Reading(self.graph, self.producers, dict(given))
+    def reading(self, polynomials: dict[str, _Polynomial]) -> _Reading:
+        return _Reading(self.graph, self.producers, dict(polynomials))
 
     def before(self, id: str) -> Iterator[str]:
         """The tensors of the shape of ``id`` that it is computed from, nearest first."""
-        shape, found = self.graph.tensor(id).shape, [id]
+        shape, ids = self.graph.tensor(id).shape, [id]
         for _ in range(_FAR):
-            found = [
+            ids = [
                 input
-                for one in found
-                if one in self.producers
-                for input in self.producers[one].inputs
+                for output in ids
+                if output in self.producers
+                for input in self.producers[output].inputs
                 if input and self.graph.tensor(input).shape == shape
             ]
-            found = list(dict.fromkeys(found))
-            yield from (one for one in found if self.graph.tensor(one).role is not Role.CONSTANT)
+            ids = list(dict.fromkeys(ids))
+            yield from (id for id in ids if self.graph.tensor(id).role is not Role.CONSTANT)
 
     def after(self, id: str) -> Iterator[Op]:
         """The ops that are computed from ``id``, nearest first."""
-        found = [id]
+        ids = [id]
         for _ in range(_FAR // 2):
-            ops = [op for one in found for op in self.users.get(one, []) if len(op.outputs) == 1]
+            ops = [op for id in ids for op in self.users.get(id, []) if len(op.outputs) == 1]
             yield from ops
-            found = list(dict.fromkeys(op.outputs[0] for op in ops))
+            ids = list(dict.fromkeys(op.outputs[0] for op in ops))
 
 
 def fuse_softmax_nll(graph: Graph) -> None:

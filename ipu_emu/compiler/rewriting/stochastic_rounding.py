@@ -86,9 +86,9 @@ class _Rounding:
             self.widened[key] = name
         return self.widened[key]
 
-    def round(self, op: Op, source: str, output: str, place: str | None = None) -> None:
+    def round(self, op: Op, source: str, output: str, target: str | None = None) -> None:
         key = key_in(self.graph, shared=op.phase is StepPhase.UPDATE or op.type in REDUCTIONS)
-        inputs = (source, key) if place is None else (place, source, key)
-        type = "RoundStochastically" if place is None else "RoundStochasticallyInto"
-        made = Op(type, inputs, (output,), {}, phase=op.phase, place=op.place, guard=op.guard)
-        self.graph.ops.append(made)
+        inputs = (source, key) if target is None else (target, source, key)
+        type = "RoundStochastically" if target is None else "RoundStochasticallyInto"
+        rounding = Op(type, inputs, (output,), {}, phase=op.phase, place=op.place, guard=op.guard)
+        self.graph.ops.append(rounding)

@@ -18,8 +18,8 @@ from ipu_emu.ops import TABLE
 
 def unfolded(model: Graph, anchored: Collection[str]) -> Graph:
     """Return ``model`` with ops instead of the constants that are ``anchored``, if gradients of constants are too."""
-    asked = {id.removeprefix(GRADIENT) for id in anchored if id.startswith(GRADIENT)}
-    if not any(id in model.tensors and model.tensor(id).role is Role.CONSTANT for id in asked):
+    differentiated = {id.removeprefix(GRADIENT) for id in anchored if id.startswith(GRADIENT)}
+    if not any(id in model.tensors and model.tensor(id).role is Role.CONSTANT for id in differentiated):
         return model
     graph = model.copy()
     needed = {

@@ -9,7 +9,7 @@ perceptron of 16 x 16 layers, 36 instructions: 2.3 us of CPU time per instructio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import Any
@@ -54,12 +54,16 @@ def op_calls(
     if then is not None:
         stored[op.outputs[0]] = buffers.at(then.outputs[0], micro_batch)
     arrays = stored | images
+    held = held or HeldCopies()
+    # No copies are held of float32 images, which every step writes.
+    constants = {i: buffers.held[id] for i, id in enumerate(op.inputs) if id in held.ids and id not in images}
     bound_op = BoundOp(
         node,
-        tuple(arrays[id] if id else None for id in op.inputs),
+        tuple(constants.get(i, arrays[id]) if id else None for i, id in enumerate(op.inputs)),
         tuple(arrays[id] for id in op.outputs),
         tuple(workspace),
-        *_held(op, held, images),
+        held,
+        frozenset(constants),
     )
     kernel = partial(_while_call, bind=partial(op_calls, watch=watch)) if op.type == WHILE else TABLE[op].kernel
     assert kernel is not None
@@ -95,12 +99,6 @@ def _with_function(
     after = TABLE[then].kernel
     assert after is not None
     return [_without_dispatch(kernel(bound_op)), _without_dispatch(after(function))]
-
-
-def _held(op: Op, held: HeldCopies | None, images: Container[str]) -> tuple[HeldCopies, frozenset[int]]:
-    """The inputs in ``held`` of which copies may be kept: without float32 images, which every step writes."""
-    held = held or HeldCopies()
-    return held, frozenset(i for i, id in enumerate(op.inputs) if id in held.ids and id not in images)
 
 
 def _without_dispatch(step: Call) -> Call:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import lcm
 from threading import Thread
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -61,10 +62,17 @@ def _in_small_pages(nbytes: int) -> NDArray[np.uint8]:
 class Buffers:
     """Arrays of one replica by tensor id; ``buckets`` are this replica's rows of the collectives' memory.
 
-    A stash of a pipeline has several arrays; ``arrays`` has the first.
+    A stash of a pipeline has several arrays; ``arrays`` has the first. ``held`` has the variables that no step
+    changes, at the place of which ops may read copies from Streaming Memory.
     """
 
-    def __init__(self, plan: MemoryPlan, buckets: Mapping[str, NDArray[Any]], folder: str | None = None) -> None:
+    def __init__(
+        self,
+        plan: MemoryPlan,
+        buckets: Mapping[str, NDArray[Any]],
+        folder: str | None = None,
+        held: Mapping[str, Allocation] = MappingProxyType({}),
+    ) -> None:
         self.plan = plan
         self.regions: dict[str, NDArray[np.uint8]] = {
             name: buckets[name].view(np.uint8) if name in buckets else _memory(name, size, folder)
@@ -76,6 +84,7 @@ class Buffers:
             for id, placement in plan.placements.items()
             if placement.places > 1
         }
+        self.held = {id: self._array(placement, 0) for id, placement in held.items()}
 
     def at(self, id: str, micro_batch: int) -> NDArray[Any]:
         """The array of a tensor in a micro-batch."""

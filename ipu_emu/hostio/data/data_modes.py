@@ -67,14 +67,14 @@ def mode_of(environment: Mapping[str, str]) -> DataMode:
 
 def _categories(text: str) -> list[str]:
     """The categories in ``text``; raise EmulatorError for one that does not exist."""
-    found = [name.strip().lower() for name in text.split(",") if name.strip()]
-    for name in found:
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    for name in names:
         if name not in _CATEGORIES:
             raise EmulatorError(
                 f"--synthetic_data_categories={text} in TF_POPLAR_FLAGS: there is no category {name!r}; "
                 f"use {', '.join(_CATEGORIES)}{did_you_mean(name, _CATEGORIES)}"
             )
-    return found
+    return names
 
 
 # Generated data

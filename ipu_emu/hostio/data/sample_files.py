@@ -43,8 +43,8 @@ class FileSequence:
 
 def open_files(paths: str | Path | Sequence[str | Path]) -> _Content | FileSequence:
     """Open one file, several files, a pattern (``data/*.npy``) or all files of a folder, in the order of names."""
-    asked = [paths] if isinstance(paths, str | Path) else paths
-    files = [file for path in asked for file in _found(path)]
+    patterns = [paths] if isinstance(paths, str | Path) else paths
+    files = [file for path in patterns for file in _found(path)]
     parts = [_open(file) for file in files]
     for file, part in zip(files, parts, strict=True):
         if _kind(part) != _kind(parts[0]):
@@ -57,12 +57,12 @@ def open_files(paths: str | Path | Sequence[str | Path]) -> _Content | FileSeque
 def _found(path: str | Path) -> list[Path]:
     path = Path(path)
     if path.is_dir():
-        found = sorted(file for file in path.iterdir() if file.suffix in _READERS)
+        files = sorted(file for file in path.iterdir() if file.suffix in _READERS)
     else:
-        found = [path] if path.exists() else [Path(name) for name in sorted(glob.glob(str(path)))]
-    if not found:
+        files = [path] if path.exists() else [Path(name) for name in sorted(glob.glob(str(path)))]
+    if not files:
         raise FeedError(f"{path}: no such file, folder or pattern with {', '.join(_READERS)} files")
-    return found
+    return files
 
 
 def _open(file: Path) -> _Content:

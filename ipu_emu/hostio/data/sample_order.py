@@ -79,8 +79,8 @@ class SampleOrder:
 
     def span(self, step: int, count: int) -> slice:
         """Return the positions, within an epoch, of the samples of ``count`` steps of all replicas."""
-        whole = self.shape.samples(self.replica_range.total)
-        return slice(step * whole, (step + count) * whole)
+        global_batch = self.shape.samples(self.replica_range.total)
+        return slice(step * global_batch, (step + count) * global_batch)
 
     def rows(self, epoch: int, step: int, count: int = 1) -> NDArray[np.int64]:
         """Return the indices of the samples that this instance uses in ``count`` steps, in data order."""

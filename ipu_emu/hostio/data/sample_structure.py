@@ -44,10 +44,10 @@ class SampleStructure:
 
     def split(self, sample: Any) -> list[NDArray[Any]]:
         """Return the arrays of a sample in the order of ``keys``; raise FeedError if its structure differs."""
-        found = structure_of(sample)
-        if found.kind is not self.kind or set(found.keys) != set(self.keys):
+        structure = structure_of(sample)
+        if structure.kind is not self.kind or set(structure.keys) != set(self.keys):
             raise FeedError(
-                f"a sample is {found}; the samples before it were {self}. Give all samples the same structure"
+                f"a sample is {structure}; the samples before it were {self}. Give all samples the same structure"
             )
         return [np.asarray(part) for part in _parts(sample, self)]
 

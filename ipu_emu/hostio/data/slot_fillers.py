@@ -107,9 +107,9 @@ class IndexedFiller:
 
     def fill(self, drawn: tuple[int, int, int], out: Sequence[NDArray[Any]]) -> None:
         """Look up and prepare the samples."""
-        found = self.views(drawn)
-        if found is not None:
-            for slot, array in zip(out, found, strict=True):
+        views = self.views(drawn)
+        if views is not None:
+            for slot, array in zip(out, views, strict=True):
                 np.copyto(slot[: len(array)], array)
             return
         epoch, step, count = drawn
@@ -153,17 +153,16 @@ class StreamFiller:
 
     def draw(self, number: int) -> tuple[int, int, list[Any]] | None:
         """Return epoch, number of the first sample, and the samples of the step; an incomplete step is left out."""
-        whole = self.order.shape.samples(self.order.replica_range.total)
+        global_batch = self.order.shape.samples(self.order.replica_range.total)
         while True:
-            samples = list(islice(self.first, whole))
-            if len(samples) == whole:
-                begin, self._read = self._read, self._read + whole
+            samples = list(islice(self.first, global_batch))
+            if len(samples) == global_batch:
+                begin, self._read = self._read, self._read + global_batch
                 return self._epoch, begin, [samples[position] for position in self._own_samples]
             if not self._next_epoch():
                 if samples:
-                    self.ending = (
-                        f"The source ended after {len(samples)} of {whole} samples of a step, which is left out"
-                    )
+                    count = f"{len(samples)} of {global_batch}"
+                    self.ending = f"The source ended after {count} samples of a step, which is left out"
                 return None
 
     @property

@@ -68,8 +68,8 @@ def source_of(data: Any) -> Source:
     if isinstance(data, ArraySource | IndexedSource | StreamSource):
         return data
     if isinstance(data, str | Path) or (isinstance(data, list) and data and isinstance(data[0], str | Path)):
-        found = open_files(data)
-        return _arrays(found) if isinstance(found, Mapping | np.ndarray) else IndexedSource(found)
+        samples = open_files(data)
+        return _arrays(samples) if isinstance(samples, Mapping | np.ndarray) else IndexedSource(samples)
     if isinstance(data, np.ndarray | Mapping | tuple) or _is_tensor(data):
         return _arrays(data)
     if _is_indexed(data):
@@ -84,9 +84,9 @@ def _arrays(data: Any) -> ArraySource:
     if min(lengths.values()) == 0:
         raise FeedError(f"The first axis of the arrays of a feed counts samples; found no samples in {lengths}")
     if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        counts = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise FeedError(
-            f"The arrays of a feed must have the same number of samples: {found}; shorten the longer ones"
+            f"The arrays of a feed must have the same number of samples: {counts}; shorten the longer ones"
         )
     return ArraySource(structure, arrays)
 

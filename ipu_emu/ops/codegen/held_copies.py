@@ -21,11 +21,15 @@ _RESERVED = 1 << 26
 _LINE = 64
 
 
-class HeldCopies:
-    """Copies of the tensors ``ids`` of all local replicas."""
+def _private_pages(nbytes: int) -> mmap:
+    return mmap(-1, nbytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
 
-    def __init__(self, ids: Collection[str] = ()) -> None:
-        self.ids = frozenset(ids)
+
+class HeldCopies:
+    """Copies of the tensors ``ids`` of all local replicas, in memory of ``pages`` of a number of bytes."""
+
+    def __init__(self, ids: Collection[str] = (), pages: Callable[[int], Any] | None = None) -> None:
+        self.ids, self._pages = frozenset(ids), pages or _private_pages
         self.nbytes = 0
         self._copies: dict[tuple[Any, ...], _Array] = {}
         self._calls: list[Callable[[], object]] = []
@@ -47,8 +51,7 @@ class HeldCopies:
     def _allocated(self, nelms: int) -> _Array:
         nbytes = -(-4 * nelms // _LINE) * _LINE
         if 4 * self._free.size < nbytes:
-            pages = mmap(-1, max(nbytes, _RESERVED), flags=MAP_PRIVATE | MAP_ANONYMOUS)
-            self._free = np.frombuffer(pages, np.float32)
+            self._free = np.frombuffer(self._pages(max(nbytes, _RESERVED)), np.float32)
         array, self._free = self._free[:nelms], self._free[nbytes // 4 :]
         self.nbytes += nbytes
         return array

@@ -26,14 +26,14 @@ _Array = NDArray[Any]
 @jit
 def norm(x: _Array) -> float:
     """The L2 norm of ``x`` ([n]), summed in double precision in one fixed order."""
-    whole = x.size // 4 * 4
+    quads = x.size // 4 * 4
     a = b = c = d = 0.0
-    for i in range(0, whole, 4):
+    for i in range(0, quads, 4):
         a += np.float64(x[i]) * x[i]
         b += np.float64(x[i + 1]) * x[i + 1]
         c += np.float64(x[i + 2]) * x[i + 2]
         d += np.float64(x[i + 3]) * x[i + 3]
-    for i in range(whole, x.size):
+    for i in range(quads, x.size):
         a += np.float64(x[i]) * x[i]
     root: float = np.sqrt((a + b) + (c + d))
     return root
@@ -157,9 +157,9 @@ def _direction(bound: BoundOp) -> Call:
 
 def _walk(bound: BoundOp) -> Call:
     w, x = flat(bound.outputs[0], bound.input(1))
-    whole = (storage(bound.input(2)), storage(bound.input(3)))
+    norm_operands = (storage(bound.input(2)), storage(bound.input(3)))
     return call_chain(
-        *copies_in_place(bound, slice(1)), partial(lamb_step, w, x, *whole, bound.input(4), bound.input(5))
+        *copies_in_place(bound, slice(1)), partial(lamb_step, w, x, *norm_operands, bound.input(4), bound.input(5))
     )
 
 

@@ -76,9 +76,9 @@ def adaptive(
 def _adaptive(bound: BoundOp) -> Call:
     second, third = bool(bound.node.attribute("second", False)), bool(bound.node.attribute("third", False))
     states = 1 + second + third
-    w, *found, g = flat(*bound.outputs, bound.input(1 + states))
-    v1, v2 = found[0], found[1] if second else found[0]
-    v3 = found[-1] if third else found[0]
+    w, *state_arrays, g = flat(*bound.outputs, bound.input(1 + states))
+    v1, v2 = state_arrays[0], state_arrays[1] if second else state_arrays[0]
+    v3 = state_arrays[-1] if third else state_arrays[0]
     scalars: list[Any] = [bound.input(i) for i in range(2 + states, 8 + states)]
     form, l2 = int(bound.node.attribute("form", 1)), bool(bound.node.attribute("l2", False))
     flags: list[Any] = [form, third, l2, bool(bound.node.attribute("tf_variant", False))]

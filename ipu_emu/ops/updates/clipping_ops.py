@@ -27,8 +27,8 @@ def measure(gradient: NDArray[Any], out: NDArray[Any]) -> None:
 
 def limit(norms: Sequence[NDArray[Any]], scale: NDArray[Any], out: NDArray[Any], max_norm: float) -> None:
     """out = max_norm / max(max_norm, norm), norm = the L2 norm of ``scale`` times all gradients."""
-    whole = sqrt(fsum(float(part[()] * part[()]) for part in norms)) * float(scale[()])
-    out[()] = max_norm / max(max_norm, whole)
+    norm = sqrt(fsum(float(part[()] * part[()]) for part in norms)) * float(scale[()])
+    out[()] = max_norm / max(max_norm, norm)
 
 
 def _norm(bound: BoundOp) -> Call:

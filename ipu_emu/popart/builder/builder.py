@@ -154,12 +154,12 @@ class Builder(NodeAnnotations):
 
     def addInputTensor(self, *values: Any, **named: Any) -> str:
         """``(TensorInfo[, InputSettings][, debugContext])`` or ``(dtype, shape[, InputSettings][, debugContext])``"""
-        given = InputArguments.of(values, named)
-        id = self._unused(given.name or "input")
+        arguments = InputArguments.of(values, named)
+        id = self._unused(arguments.name or "input")
         role = Role.INPUT if self._graph.parent is None else Role.COMPUTED
-        self._graph.add(Tensor(id, given.info.dtype, tuple(given.info.shape()), role))
+        self._graph.add(Tensor(id, arguments.info.dtype, tuple(arguments.info.shape()), role))
         self._graph.inputs.append(id)
-        self._graph.metadata |= {_DEBUG_ID + id: str(len(self._graph.tensors))} | given.settings.metadata(id)
+        self._graph.metadata |= {_DEBUG_ID + id: str(len(self._graph.tensors))} | arguments.settings.metadata(id)
         return id
 
     def addInitializedInputTensor(self, *values: Any, **named: Any) -> str:
@@ -169,10 +169,10 @@ class Builder(NodeAnnotations):
             raise TypeError(
                 f"addInitializedInputTensor() takes {', '.join(_WEIGHT_NAMES)}; found {', '.join(unknown)}"
             )
-        array, *given = [*values, *(named[name] for name in _WEIGHT_NAMES if name in named)]
+        array, *settings_and_name = [*values, *(named[name] for name in _WEIGHT_NAMES if name in named)]
         data = _variable_data(array)
-        settings = one_of_kind(given, VariableSettings, None) or VariableSettings()
-        id = self._unused(one_of_kind(given, str, "") or "init_input")
+        settings = one_of_kind(settings_and_name, VariableSettings, None) or VariableSettings()
+        id = self._unused(one_of_kind(settings_and_name, str, "") or "init_input")
         if not settings.is_default:
             self._graph.metadata |= settings.metadata(id)
         shape = data.shape[1:] if id in grouped_variables(self._graph.metadata) else data.shape
@@ -227,8 +227,8 @@ class Builder(NodeAnnotations):
         self._check_inputs(inputs)
         ids = tuple(self._unused(f"{type}:{index}") for index in range(outputs))
         version = version or (self._opset if domain == "" else 1)
-        given = attributes | self._annotations.current
-        op = Op(type, tuple(inputs), ids, given, domain, version, prefix + name if name else "")
+        annotated = attributes | self._annotations.current
+        op = Op(type, tuple(inputs), ids, annotated, domain, version, prefix + name if name else "")
         op, fault = completed(self._graph, op)
         if fault is not None:
             self._unfit |= dict.fromkeys(ids, fault)
@@ -248,7 +248,7 @@ class Builder(NodeAnnotations):
     def _check_inputs(self, inputs: Sequence[str]) -> None:
         for id in inputs:
             if id and not self._graph.knows(id):
-                known = [one for one in self._graph.tensors if self._graph.tensors[one].role is not Role.CONSTANT]
+                known = [id for id in self._graph.tensors if self._graph.tensors[id].role is not Role.CONSTANT]
                 raise EmulatorError(f"Unknown tensor '{id}' (valid tensors are {', '.join(known)}).")
 
     def customOp(
@@ -272,18 +272,18 @@ class Builder(NodeAnnotations):
 
     def checkpointOutput(self, ids: str | Sequence[str]) -> list[str]:
         """Copies of ``args`` that are kept for the backward pass."""
-        asked = [ids] if isinstance(ids, str) else ids
-        made = [self._add("", "Identity", [id], {}, 1, _CHECKPOINT)[0] for id in asked]
-        for id in made:
+        sources = [ids] if isinstance(ids, str) else ids
+        checkpoints = [self._add("", "Identity", [id], {}, 1, _CHECKPOINT)[0] for id in sources]
+        for id in checkpoints:
             self.recomputeOutput(id, RecomputeType.Checkpoint)
             self._nodes.assign(EXCLUDED_PATTERNS, list(_REMOVE_IDENTITIES), {id})
-        return made
+        return checkpoints
 
     def reshape_const(self, aiOnnx: AiOnnx, args: Sequence[str], shape: Sequence[int], debugContext: str = "") -> str:
         """Reshape to a constant shape."""
         constant = aiOnnx.constant(np.array(shape, np.int64), debugContext=debugContext)
-        made = aiOnnx.reshape([args[0], constant], debugContext=debugContext)
-        return str(made)
+        reshaped = aiOnnx.reshape([args[0], constant], debugContext=debugContext)
+        return str(reshaped)
 
     # The model
 

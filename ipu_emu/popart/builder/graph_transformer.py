@@ -133,13 +133,13 @@ class GraphTransformer:
 
     def saveInitializersExternally(self, ids: Sequence[str], filename: str) -> None:
         """Move the data of these initializers to ``filename``; the model keeps a reference to it."""
-        found = {proto.name: proto for proto in self._model.graph.initializer}
+        initializers = {proto.name: proto for proto in self._model.graph.initializer}
         for id in ids:
-            if id not in found:
+            if id not in initializers:
                 raise EmulatorError(f"Tensor '{id}' is not an initializer")
-            if is_external(found[id]):
+            if is_external(initializers[id]):
                 raise EmulatorError(f"Tensor '{id}' already has an external data_location")
-        data = {id: self._array(found[id]) for id in ids}
+        data = {id: self._array(initializers[id]) for id in ids}
         places = write_external(data, ids, filename)
         self._places |= places
         self._refer(places)
@@ -148,11 +148,11 @@ class GraphTransformer:
         return array_at(proto, self._places[proto.name]) if is_external(proto) else array_of(proto)
 
     def _initializers(self, ids: Sequence[str]) -> dict[str, onnx.TensorProto]:
-        found = {proto.name: proto for proto in self._model.graph.initializer}
+        initializers = {proto.name: proto for proto in self._model.graph.initializer}
         for id in ids:
-            if id not in found:
+            if id not in initializers:
                 raise EmulatorError(f"TensorId {id} not in the model initalizers.")
-        return {id: found[id] for id in ids}
+        return {id: initializers[id] for id in ids}
 
     def _keep_inputs(self, ids: set[str]) -> None:
         graph = self._model.graph
@@ -173,9 +173,9 @@ class GraphTransformer:
 
 def _replace(field: MutableSequence[T], values: Iterable[T]) -> None:
     """Set a repeated field of a message; the values may come from the field itself."""
-    kept = list(values)
+    elements = list(values)
     del field[:]
-    field.extend(kept)
+    field.extend(elements)
 
 
 def _read(graph: onnx.GraphProto) -> Iterator[str]:

@@ -218,10 +218,10 @@ class NodeAnnotations:
         """Name the model."""
         self._graph.name = name
 
-    def _number(self, name: str, asked: str, args: Sequence[Any]) -> _Context | None:
+    def _number(self, name: str, method: str, args: Sequence[Any]) -> _Context | None:
         if len(args) not in (1, 2):
-            raise ArgumentTypeError(f"{asked} was called with {args!r}; give an integer, or ids and an integer")
-        return self._annotate(name, (*args[:-1], _integer(asked, args[-1])))
+            raise ArgumentTypeError(f"{method} was called with {args!r}; give an integer, or ids and an integer")
+        return self._annotate(name, (*args[:-1], _integer(method, args[-1])))
 
     def _annotate(self, name: str, args: Sequence[Any]) -> _Context | None:
         if len(args) == 1:
@@ -259,7 +259,7 @@ class NodeAnnotations:
 
     def getInt64NodeAttribute(self, name: str, outputs: set[str]) -> int:
         """An attribute that is an integer."""
-        return self._nodes.one(name, outputs, int)
+        return self._nodes.scalar(name, outputs, int)
 
     def getInt64VectorNodeAttribute(self, name: str, outputs: set[str]) -> list[int]:
         """An attribute that is a list of integers."""
@@ -267,7 +267,7 @@ class NodeAnnotations:
 
     def getFloatNodeAttribute(self, name: str, outputs: set[str]) -> float:
         """An attribute that is a number."""
-        return self._nodes.one(name, outputs, float)
+        return self._nodes.scalar(name, outputs, float)
 
     def getFloatVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[float]:
         """An attribute that is a list of numbers."""
@@ -275,7 +275,7 @@ class NodeAnnotations:
 
     def getStringNodeAttribute(self, name: str, outputs: set[str]) -> str:
         """An attribute that is a string."""
-        return self._nodes.one(name, outputs, str)
+        return self._nodes.scalar(name, outputs, str)
 
     def getStringVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[str]:
         """An attribute that is a list of strings."""
@@ -286,10 +286,10 @@ class NodeAnnotations:
         return bool(self.getInt64NodeAttribute(name, outputs))
 
 
-def _integer(asked: str, value: Any) -> int:
+def _integer(method: str, value: Any) -> int:
     """Raise ArgumentTypeError for a value that is not an integer."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
-        raise ArgumentTypeError(f"{asked} is {value!r}; it must be an integer")
+        raise ArgumentTypeError(f"{method} is {value!r}; it must be an integer")
     return int(value)
 
 

@@ -32,7 +32,7 @@ class NodeAttributes:
         """Return the type of a node."""
         return self._node(outputs).type
 
-    def one(self, name: str, outputs: set[str], kind: _Kind[_T]) -> _T:
+    def scalar(self, name: str, outputs: set[str], kind: _Kind[_T]) -> _T:
         """Return an attribute that is one value; raise EmulatorError if it does not exist or is of another kind."""
         value = self._existing(name, outputs)
         if not isinstance(value, kind):
@@ -89,5 +89,5 @@ def attribute_value(value: Any) -> Any:
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, list | tuple):
-        return [attribute_value(one) for one in value]
+        return [attribute_value(item) for item in value]
     return value

@@ -52,34 +52,34 @@ class _Opset:
         if name.startswith("__"):
             raise AttributeError(name)
         try:
-            found = signature(name, self.table, self._version)
+            op = signature(name, self.table, self._version)
         except EmulatorError as error:
             raise AttributeError(error.args[0]) from None
-        check = partial(check_outputs, found.type, self._version) if not self.domain else _unchecked
+        check = partial(check_outputs, op.type, self._version) if not self.domain else _unchecked
 
-        def add(*given: Any, **named: Any) -> str | list[str]:
-            values: Sequence[Any] = given
+        def add(*arguments: Any, **named: Any) -> str | list[str]:
+            values: Sequence[Any] = arguments
             args: Sequence[Any] = ()
             inputs: list[str] = []
-            if found.takes_args:
-                args, values = found.args(values, named)
-                inputs = _triples(args) if found.type == _MULTI else found.ids(args)
-            attributes, context = found.bind(values, named)
-            if found.takes_args and not self.domain:
-                check_inputs(found.type, self._version, len(inputs))
-            outputs = int(attributes.pop("num_outputs", found.outputs))
-            if found.type == _MULTI:
+            if op.takes_args:
+                args, values = op.args(values, named)
+                inputs = _triples(args) if op.type == _MULTI else op.ids(args)
+            attributes, context = op.bind(values, named)
+            if op.takes_args and not self.domain:
+                check_inputs(op.type, self._version, len(inputs))
+            outputs = int(attributes.pop("num_outputs", op.outputs))
+            if op.type == _MULTI:
                 attributes, outputs = _numbered(attributes), len(args)
             check(outputs)
             if not self.domain:
-                attributes = found.stored(attributes)
-            made = self._add(self.domain, found.type, inputs, plain(attributes), outputs, context)
-            return made if found.returns_list else made[0]
+                attributes = op.stored(attributes)
+            ids = self._add(self.domain, op.type, inputs, plain(attributes), outputs, context)
+            return ids if op.returns_list else ids[0]
 
         described: Any = add
         described.__name__ = described.__qualname__ = name
-        described.__doc__ = f"Add {found.type} of {self.domain or 'ai.onnx'} and return the ids of its outputs."
-        described.__signature__ = found.python
+        described.__doc__ = f"Add {op.type} of {self.domain or 'ai.onnx'} and return the ids of its outputs."
+        described.__signature__ = op.python
         return add
 
     def __str__(self) -> str:
@@ -109,19 +109,19 @@ class AiGraphcore(_Opset):
 
 def _triples(args: Sequence[Any]) -> list[str]:
     """Data, weights and (possibly absent) bias of each convolution of a multi-convolution."""
-    lists = [[str(id) for id in one] for one in args]
-    if not lists or any(len(one) not in (2, 3) for one in lists):
+    lists = [[str(id) for id in triple] for triple in args]
+    if not lists or any(len(triple) not in (2, 3) for triple in lists):
         raise TypeError("multiconv() takes a list of [data, weights] or [data, weights, bias], one per convolution")
-    return [id for one in lists for id in (*one, "")[:3]]
+    return [id for triple in lists for id in (*triple, "")[:3]]
 
 
 def _numbered(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """``name_i`` for the list of convolution i."""
-    made: dict[str, Any] = {}
+    numbered: dict[str, Any] = {}
     for name, value in attributes.items():
-        whole = not isinstance(value, Sequence) or isinstance(value, str)
-        made |= {name: value} if whole else {f"{name}_{i}": one for i, one in enumerate(value)}
-    return made
+        is_single = not isinstance(value, Sequence) or isinstance(value, str)
+        numbered |= {name: value} if is_single else {f"{name}_{i}": item for i, item in enumerate(value)}
+    return numbered
 
 
 class AiOnnxOpset6(AiOnnx):
@@ -169,10 +169,10 @@ OPSETS: dict[int, type[AiOnnx]] = {
 
 def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as ONNX stores them, without those that were not given."""
-    made = {_NAMES.get(name, name): _value(name, value) for name, value in attributes.items() if value is not None}
-    if made.pop("is_value_sparse", False):
+    values = {_NAMES.get(name, name): _value(name, value) for name, value in attributes.items() if value is not None}
+    if values.pop("is_value_sparse", False):
         raise EmulatorError("The Constant op attribute 'sparse_value' is not supported.")
-    return made
+    return values
 
 
 def _value(name: str, value: Any) -> Any:

@@ -129,18 +129,18 @@ class Signature:
         names = [*self.defaults, *(["debugContext"] if "debugContext" not in self.defaults else [])]
         if len(values) > len(names):
             raise self._unfit(f"it takes {len(names)} values after args ({', '.join(names)}), not {len(values)}")
-        given = dict(zip(names, values, strict=False))
+        arguments = dict(zip(names, values, strict=False))
         for name, value in named.items():
             name = _CONTEXTS.get(name, name)
             if name not in names:
                 raise self._unfit(f"it has no parameter {name!r}{did_you_mean(name, names)}")
-            if name in given:
+            if name in arguments:
                 raise self._unfit(f"there are two values for {name!r}")
-            given[name] = value
-        context = given.pop("debugContext", "")
+            arguments[name] = value
+        context = arguments.pop("debugContext", "")
         if context is not None and not isinstance(context, str) and not hasattr(context, "getPathName"):
             raise self._unfit(f"debugContext is {context!r}; it must be a text or a DebugContext")
-        bound = {name: value for name, value in self.defaults.items() if name != "debugContext"} | given
+        bound = {name: value for name, value in self.defaults.items() if name != "debugContext"} | arguments
         missing = [name for name, value in bound.items() if value is REQUIRED]
         if missing:
             raise self._unfit(f"{', '.join(missing)} must be given")
@@ -177,20 +177,20 @@ def _parameter(word: str) -> tuple[str, Any]:
 def _typed(name: str, default: Any, value: Any) -> Any:
     """A value converted to the type of the attribute, as a Python number: an integer for a float becomes a float."""
     real, listed = isinstance(default, float) or name in _REAL, isinstance(default, list) or name in _LISTS
-    whole = (isinstance(default, int) or name in _WHOLE) and not real
+    integer = (isinstance(default, int) or name in _WHOLE) and not real
     if name in _TEXTS and not isinstance(value, str | int | Enum):
         raise ArgumentTypeError(f"{name} is {value!r}; it must be a text")
-    if value is None or isinstance(value, Enum) or not (real or listed or whole):
+    if value is None or isinstance(value, Enum) or not (real or listed or integer):
         return value
     if listed and isinstance(value, Iterable) and not isinstance(value, str | np.ndarray):
         value = list(value)
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if real and isinstance(value, list | tuple):
-        return [float(one) for one in value]
+        return [float(number) for number in value]
     for kind, takes, what in (
         (real, int | float, "a number"),
-        (whole, int, "an integer"),
+        (integer, int, "an integer"),
         (listed, list | tuple, "a list"),
     ):
         if kind and not isinstance(value, takes):
@@ -203,7 +203,7 @@ def _integers(name: str, value: Any) -> Any:
     if name not in _INTEGERS or value is None:
         return value
     try:
-        return [index(one) for one in value]
+        return [index(number) for number in value]
     except TypeError:
         raise ArgumentTypeError(f"{name} is {value!r}; it must be a list of integers") from None
 
@@ -230,10 +230,10 @@ def available(table: Mapping[str, Row], opset: int) -> list[str]:
 
 def signature(name: str, table: Mapping[str, Row], opset: int) -> Signature:
     """Look up an op; raise EmulatorError with the ops of this opset if it is unknown."""
-    found = Signature.of(name, table[name], opset) if name in table else None
-    if found is None:
+    known = Signature.of(name, table[name], opset) if name in table else None
+    if known is None:
         names = available(table, opset)
         raise EmulatorError(
             f"No op '{name}' in opset {opset}; there are {', '.join(names)}{did_you_mean(name, names)}"
         )
-    return found
+    return known

@@ -31,12 +31,12 @@ def completed(graph: Graph, op: Op) -> tuple[Op, EmulatorError | None]:
         op = replace(op, attributes={**op.attributes, CONCATENATES: 1})
     operands = [graph.tensor(id) if id else None for id in op.inputs]
     kinds = body_input_kinds(op.domain, op.type, op.version, op.attributes, operands)
-    made, fault = dict(op.attributes), None
+    attributes, fault = dict(op.attributes), None
     for name, body in op.attributes.items():
         if isinstance(body, Graph):
-            made[name], found = _typed(_checked(op, body), graph, kinds)
-            fault = fault or found
-    return replace(op, attributes=made), fault
+            attributes[name], error = _typed(_checked(op, body), graph, kinds)
+            fault = fault or error
+    return replace(op, attributes=attributes), fault
 
 
 def _checked(op: Op, body: Graph) -> Graph:
@@ -44,10 +44,10 @@ def _checked(op: Op, body: Graph) -> Graph:
     if op.type != "Call" or op.domain != GRAPHCORE:
         parent = body.parent
         return replace(body, inputs=[id for id in body.inputs if parent is None or not parent.knows(id)])
-    for what, given, wanted in (("input", op.inputs, body.inputs), ("output", op.outputs, body.outputs)):
-        if len(given) != len(wanted):
+    for what, actual, wanted in (("input", op.inputs, body.inputs), ("output", op.outputs, body.outputs)):
+        if len(actual) != len(wanted):
             raise RefusedError(
-                f"For CallOp '{op.name}', number of {what}s ({len(given)}) does not match that of the callee "
+                f"For CallOp '{op.name}', number of {what}s ({len(actual)}) does not match that of the callee "
                 f"subgraph ({len(wanted)})"
             )
     return body
@@ -59,18 +59,18 @@ def _typed(body: Graph, parent: Graph, kinds: list[Kind]) -> tuple[Graph, Emulat
     for index, id in enumerate(graph.inputs):
         known = body.tensor(id)
         graph.add(Tensor(id, *(kinds[index] if index < len(kinds) else (known.dtype, known.shape)), Role.COMPUTED))
-    made = {output for op in body.ops for output in op.outputs}
-    for id in (id for id in body.data if id not in made and id not in body.captured):
+    computed = {output for op in body.ops for output in op.outputs}
+    for id in (id for id in body.data if id not in computed and id not in body.captured):
         graph.add(body.tensor(id), body.data[id])
     fault: EmulatorError | None = None
     for op in body.ops:
         try:
-            inner, found = completed(graph, op)
+            inner, inner_fault = completed(graph, op)
             append(graph, inner)
         except EmulatorError as error:
             append_unchecked(graph, op)
-            found = error
-        fault = fault or found
+            inner_fault = error
+        fault = fault or inner_fault
     graph.outputs = list(body.outputs)
     for id in graph.outputs:
         graph.tensor(id)

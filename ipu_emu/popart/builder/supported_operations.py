@@ -91,22 +91,22 @@ def getUnsupportedOperations(opsetVersion: int) -> list[OperatorIdentifier]:
 
 def getSupportedOperationsDefinition(includeInternal: bool) -> dict[OperatorIdentifier, OpDefinition]:
     """Inputs, outputs and attributes of each supported op."""
-    made = {
+    definitions = {
         OperatorIdentifier(_ONNX, schema.name, schema.since_version): _of_schema(schema)
         for opset in OPSETS
         for schema in _schemas(opset)
         if _is_run("", schema.name)
     }
     for name, row in AI_GRAPHCORE.items():
-        found = Signature.of(name, row, 1)
-        if found is not None and _is_run(GRAPHCORE, row[0]):
-            attributes = {attribute: OpAttribute() for attribute in found.defaults if attribute != "num_outputs"}
-            inputs = [OpOperand("args", list(_FLOATS))] if found.takes_args else []
+        form = Signature.of(name, row, 1)
+        if form is not None and _is_run(GRAPHCORE, row[0]):
+            attributes = {attribute: OpAttribute() for attribute in form.defaults if attribute != "num_outputs"}
+            inputs = [OpOperand("args", list(_FLOATS))] if form.takes_args else []
             definition = OpDefinition(inputs, [OpOperand("out", list(_FLOATS))], attributes)
-            made[OperatorIdentifier(GRAPHCORE, row[0], 1)] = definition
+            definitions[OperatorIdentifier(GRAPHCORE, row[0], 1)] = definition
     if includeInternal:
-        made |= {OperatorIdentifier(GRAPHCORE, type, 1): OpDefinition() for type in _INTERNAL}
-    return made
+        definitions |= {OperatorIdentifier(GRAPHCORE, type, 1): OpDefinition() for type in _INTERNAL}
+    return definitions
 
 
 def _is_run(domain: str, type: str) -> bool:
@@ -128,11 +128,12 @@ def _schemas(opset: int) -> Iterator[onnx.defs.OpSchema]:
 def _of_schema(schema: onnx.defs.OpSchema) -> OpDefinition:
     entry = TABLE.table["", schema.name]
     inputs = [
-        OpOperand(one.name, _tensors(one), index in entry.constant_inputs) for index, one in enumerate(schema.inputs)
+        OpOperand(parameter.name, _tensors(parameter), index in entry.constant_inputs)
+        for index, parameter in enumerate(schema.inputs)
     ]
-    outputs = [OpOperand(one.name, _tensors(one)) for one in schema.outputs]
+    outputs = [OpOperand(parameter.name, _tensors(parameter)) for parameter in schema.outputs]
     return OpDefinition(inputs, outputs, {name: OpAttribute() for name in sorted(schema.attributes)})
 
 
-def _tensors(one: onnx.defs.OpSchema.FormalParameter) -> list[DataType]:
-    return [_TYPES[name] for name in sorted(one.types) if name in _TYPES]
+def _tensors(parameter: onnx.defs.OpSchema.FormalParameter) -> list[DataType]:
+    return [_TYPES[name] for name in sorted(parameter.types) if name in _TYPES]

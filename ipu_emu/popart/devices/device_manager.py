@@ -231,14 +231,14 @@ class DeviceManager:
         selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
     ) -> DeviceInfo:
         """Take a device of ``numIpus`` IPUs (a power of two)."""
-        found = self.tryAcquireAvailableDevice(numIpus, tilesPerIpu, pattern, connectionType, selectionCriterion)
-        if found is None:
+        device = self.tryAcquireAvailableDevice(numIpus, tilesPerIpu, pattern, connectionType, selectionCriterion)
+        if device is None:
             raise EmulatorError(
                 f"Failed to acquire device with {numIpus} IPUs. Ensure that there are sufficient IPUs available. "
                 f"{_AVAILABILITY}",
                 note=f"{_HERE}. The emulated {self._system.name} has {self._system.ipus} IPUs",
             )
-        return found
+        return device
 
     def tryAcquireAvailableDevice(
         self,
@@ -257,11 +257,11 @@ class DeviceManager:
                 note="Choose instances and replicas so that each instance drives 1, 2, 4, ... IPUs",
             )
         _check_attachable(connectionType)
-        found = self.enumerateDevices(pattern, numIpus, DeviceType.Ipu, connectionType, tilesPerIpu)
+        devices = self.enumerateDevices(pattern, numIpus, DeviceType.Ipu, connectionType, tilesPerIpu)
         if selectionCriterion is DeviceSelectionCriterion.Random:
-            random.Random(_SEED).shuffle(found)
-        found.sort(key=self._last_resort)
-        return next((info for info in found if self._acquired(info)), None)
+            random.Random(_SEED).shuffle(devices)
+        devices.sort(key=self._last_resort)
+        return next((info for info in devices if self._acquired(info)), None)
 
     def acquireDeviceById(
         self,
@@ -270,12 +270,12 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
     ) -> DeviceInfo:
         """Take the device with this id."""
-        found = self.tryAcquireDeviceById(id, pattern, connectionType)
-        if found is None:
+        device = self.tryAcquireDeviceById(id, pattern, connectionType)
+        if device is None:
             raise EmulatorError(
                 f"Failed to acquire device with id '{id}'. Ensure it is available. {_AVAILABILITY}", note=_HERE
             )
-        return found
+        return device
 
     def tryAcquireDeviceById(
         self,
@@ -310,14 +310,14 @@ class DeviceManager:
             devices.append(self._ipu(id, self._system.ipus_of(id) or (), pattern, connectionType, tiles))
         return devices
 
-    def _tiles(self, asked: int) -> int:
-        """The number of tiles of each IPU of a device: ``asked``, or all if that is 0."""
+    def _tiles(self, tiles: int) -> int:
+        """The number of tiles of each IPU of a device: ``tiles``, or all if that is 0."""
         most = self._system.tiles_per_ipu
-        if not isinstance(asked, SupportsIndex):
-            raise ArgumentTypeError(f"tilesPerIpu is {asked!r}; use 0 (all {most} tiles) or a number of tiles")
-        if int(asked) < 0:
-            raise EmulatorError(f"tilesPerIpu is {asked}; use 0 (all {most} tiles) or a number of tiles")
-        return int(asked) or most
+        if not isinstance(tiles, SupportsIndex):
+            raise ArgumentTypeError(f"tilesPerIpu is {tiles!r}; use 0 (all {most} tiles) or a number of tiles")
+        if int(tiles) < 0:
+            raise EmulatorError(f"tilesPerIpu is {tiles}; use 0 (all {most} tiles) or a number of tiles")
+        return int(tiles) or most
 
     def _ipu(
         self, id: int, ipus: tuple[int, ...], pattern: SyncPattern, connection: DeviceConnectionType, tiles: int

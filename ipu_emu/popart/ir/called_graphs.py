@@ -29,38 +29,41 @@ Bodies = dict[str, tuple[IrGraph, Sequence[IrOp]]]
 
 def called_graphs(graph: IrGraph, model: Graph) -> Bodies:
     """Put the calls, branches and loops of ``model`` in place of the ops that were copied from their bodies."""
-    made: Bodies = {}
+    bodies: Bodies = {}
     for op in model.ops:
         if op.type in CONTROL:
             graph.tensors = {id: model.tensors[id] for id in op.inputs if id in model.tensors} | graph.tensors
             inside = _inside(op)
-            copied = [one for one in graph.ops if one.phase is StepPhase.FORWARD and any(map(inside, one.outputs))]
+            copied = [
+                node for node in graph.ops if node.phase is StepPhase.FORWARD and any(map(inside, node.outputs))
+            ]
             if copied:
-                _replace(graph, op, copied, made)
-    return made
+                _replace(graph, op, copied, bodies)
+    return bodies
 
 
 def _inside(op: Op) -> Callable[[str], bool]:
     """Return a test whether a tensor replaces ``op``: it is one of its results, or in or around a copied body."""
-    made = re.compile(rf"{re.escape(op.outputs[0])}/(body/\d+/.*|\d+/\w+(/\d+)?)")
-    return lambda id: id in op.outputs or made.fullmatch(id) is not None
+    pattern = re.compile(rf"{re.escape(op.outputs[0])}/(body/\d+/.*|\d+/\w+(/\d+)?)")
+    return lambda id: id in op.outputs or pattern.fullmatch(id) is not None
 
 
-def _replace(graph: IrGraph, op: Op, copied: Sequence[IrOp], made: Bodies) -> None:
+def _replace(graph: IrGraph, op: Op, copied: Sequence[IrOp], known: Bodies) -> None:
     bodies = [name for name, value in op.attributes.items() if isinstance(value, Graph)]
     inside = _inside(op)
     touched = [
         index
-        for index, one in enumerate(graph.ops)
-        if one.phase is StepPhase.BACKWARD and any(_is_gradient_of(id, inside) for id in (*one.inputs, *one.outputs))
+        for index, node in enumerate(graph.ops)
+        if node.phase is StepPhase.BACKWARD
+        and any(_is_gradient_of(id, inside) for id in (*node.inputs, *node.outputs))
     ]
     gradient = graph.ops[touched[0] : touched[-1] + 1] if touched else []
     if gradient:
-        names = {name: _body(graph, op, gradient, name, made) for name in bodies}
+        names = {name: _body(graph, op, gradient, name, known) for name in bodies}
         _put(graph, gradient, f"{op.type}Grad", op.name, names)
-    given = {key: value for key, value in op.attributes.items() if key not in bodies and not key.startswith("__")}
-    names = {name: _body(graph, op, copied, name, made) for name in bodies}
-    call = _put(graph, copied, op.type, op.name, given | names)
+    plain = {key: value for key, value in op.attributes.items() if key not in bodies and not key.startswith("__")}
+    names = {name: _body(graph, op, copied, name, known) for name in bodies}
+    call = _put(graph, copied, op.type, op.name, plain | names)
     call.inputs, call.outputs = list(op.inputs), list(op.outputs)
 
 
@@ -71,11 +74,11 @@ def _is_gradient_of(id: str, inside: Callable[[str], bool]) -> bool:
 
 def _put(graph: IrGraph, ops: Sequence[IrOp], type: str, name: str, attributes: Mapping[str, Any]) -> IrOp:
     """Replace ``ops`` by one op at the position of the last; it has their external inputs and outputs."""
-    inside, results = {id(op) for op in ops}, {one for op in ops for one in op.outputs}
+    inside, results = {id(op) for op in ops}, {output for op in ops for output in op.outputs}
     rest = [op for op in graph.ops if id(op) not in inside]
-    wanted = {one for op in rest for one in op.inputs} | graph.anchors
-    read = dict.fromkeys(one for op in ops for one in op.inputs if one and one not in results)
-    call = replace(ops[0].like(type, list(read), [one for one in results if one in wanted]), name=name)
+    wanted = {input for op in rest for input in op.inputs} | graph.anchors
+    read = dict.fromkeys(input for op in ops for input in op.inputs if input and input not in results)
+    call = replace(ops[0].like(type, list(read), [output for output in results if output in wanted]), name=name)
     call.attributes = dict(attributes)
     call.outputs.sort()
     last = max(index for index, op in enumerate(graph.ops) if id(op) in inside)
@@ -84,38 +87,40 @@ def _put(graph: IrGraph, ops: Sequence[IrOp], type: str, name: str, attributes: 
     return call
 
 
-def _body(graph: IrGraph, op: Op, ops: Sequence[IrOp], name: str, made: Bodies) -> str:
+def _body(graph: IrGraph, op: Op, ops: Sequence[IrOp], name: str, known: Bodies) -> str:
     """Store the ops of one copy as a graph, with the user's names of tensors; return the name of the graph."""
     prefix = f"{op.outputs[0]}/body/{_COPIES.get(name, 0)}/"
     body = op.attributes[name]
     own = {outer: inner for outer, inner in zip(op.inputs, body.inputs, strict=False) if op.type == "Call"}
-    chosen = [one for one in ops if op.type == "Call" or _touches(one, prefix)]
+    chosen = [node for node in ops if op.type == "Call" or _touches(node, prefix)]
     names = {
-        id: own.get(id) or id.replace(prefix, "", 1) for one in chosen for id in (*one.inputs, *one.outputs) if id
+        id: own.get(id) or id.replace(prefix, "", 1) for node in chosen for id in (*node.inputs, *node.outputs) if id
     }
     shown = IrGraph(body, [])
     shown.tensors = graph.tensors | {new: replace(graph.tensors[old], id=new) for old, new in names.items()}
     shown.ops = [
         replace(
-            one,
-            inputs=[names.get(id, id) for id in one.inputs],
-            outputs=[names.get(id, id) for id in one.outputs],
+            node,
+            inputs=[names.get(id, id) for id in node.inputs],
+            outputs=[names.get(id, id) for id in node.outputs],
             context="Subgraph",
         )
-        for one in chosen
+        for node in chosen
     ]
     shown.without(
-        {one.outputs[0]: one.inputs[0] for one in shown.ops if one.type == "Identity" and one.source is not None}
+        {node.outputs[0]: node.inputs[0] for node in shown.ops if node.type == "Identity" and node.source is not None}
     )
     title = f"{op.type}{'Grad' if ops[0].phase is StepPhase.BACKWARD else ''}_{name}"
     same = (
-        id for id, (_, kept) in made.items() if id.startswith(f"{title}(") and _listing(kept) == _listing(shown.ops)
+        id
+        for id, (_, listed) in known.items()
+        if id.startswith(f"{title}(") and _listing(listed) == _listing(shown.ops)
     )
-    found = next(same, None)
-    if found is None:
-        found = f"{title}({len(made)})"
-        made[found] = (shown, shown.ops)
-    return found
+    key = next(same, None)
+    if key is None:
+        key = f"{title}({len(known)})"
+        known[key] = (shown, shown.ops)
+    return key
 
 
 def _touches(op: IrOp, prefix: str) -> bool:

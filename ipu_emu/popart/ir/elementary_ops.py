@@ -79,17 +79,17 @@ def _reduced(graph: IrGraph, op: IrOp) -> list[IrOp]:
 def _reshaped(graph: IrGraph, op: IrOp, id: str, shape: Sequence[int], ops: list[IrOp]) -> str:
     if graph.shape(id) == tuple(shape):
         return id
-    made = graph.made(f"{id}/reshaped", graph.tensors[id], shape)
-    ops.append(op.like("Reshape", [id], [made], shape=list(shape)))
-    return made
+    reshaped = graph.new(f"{id}/reshaped", graph.tensors[id], shape)
+    ops.append(op.like("Reshape", [id], [reshaped], shape=list(shape)))
+    return reshaped
 
 
 def _transposed(graph: IrGraph, op: IrOp, id: str, ops: list[IrOp]) -> str:
     shape = graph.shape(id)
-    made = graph.made(f"{id}/transposed", graph.tensors[id], (*shape[:-2], shape[-1], shape[-2]))
+    transposed = graph.new(f"{id}/transposed", graph.tensors[id], (*shape[:-2], shape[-1], shape[-2]))
     perm = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
-    ops += _transpose(graph, op.like("Transpose", [id], [made], perm=perm))
-    return made
+    ops += _transpose(graph, op.like("Transpose", [id], [transposed], perm=perm))
+    return transposed
 
 
 def _product(graph: IrGraph, op: IrOp, a: str, b: str, out: str, ops: list[IrOp], mode: str, factor: int) -> None:
@@ -100,8 +100,8 @@ def _product(graph: IrGraph, op: IrOp, a: str, b: str, out: str, ops: list[IrOp]
     a3 = _reshaped(graph, op, a, (prod(left[:-2]), *left[-2:]), ops)
     b3 = _reshaped(graph, op, b, (prod(right[:-2]), *right[-2:]), ops)
     batch = max(prod(left[:-2]), prod(right[:-2]))
-    whole = (batch, left[-2], right[-1])
-    target = out if graph.shape(out) == whole else graph.made(f"{out}/product", graph.tensors[out], whole)
+    shape = (batch, left[-2], right[-1])
+    target = out if graph.shape(out) == shape else graph.new(f"{out}/product", graph.tensors[out], shape)
     if factor > 1:
         _serial_product(graph, op, a3, b3, target, ops, mode, factor)
     else:
@@ -120,12 +120,12 @@ def _serial_product(
         operands = {a: a, b: b}
         for id, axis in cut:
             shape, size = graph.shape(id), graph.shape(id)[axis] // factor
-            piece = graph.made(f"{id}/slice", graph.tensors[id], (*shape[:axis], size, *shape[axis + 1 :]))
+            piece = graph.new(f"{id}/slice", graph.tensors[id], (*shape[:axis], size, *shape[axis + 1 :]))
             bounds = {"starts": [index * size], "ends": [(index + 1) * size], "axes": [axis]}
             ops.append(op.like("Slice", [id], [piece], **bounds))
             operands[id] = piece
         shape = (graph.shape(out)[0], graph.shape(operands[a])[1], graph.shape(operands[b])[2])
-        part = graph.made(f"{out}/part", graph.tensors[out], shape)
+        part = graph.new(f"{out}/part", graph.tensors[out], shape)
         ops.append(op.like("MatMul", [operands[a], operands[b]], [part], **op.attributes))
         parts.append(part)
     if mode != "reducing_dim":
@@ -133,9 +133,9 @@ def _serial_product(
         return
     total = parts[0]
     for index, part in enumerate(parts[1:], 2):
-        made = out if index == factor else graph.made(f"{out}/sum", graph.tensors[out])
-        ops.append(op.like("Add", [total, part], [made]))
-        total = made
+        partial_sum = out if index == factor else graph.new(f"{out}/sum", graph.tensors[out])
+        ops.append(op.like("Add", [total, part], [partial_sum]))
+        total = partial_sum
 
 
 #: How the product that computes a gradient is divided, by the operand whose gradient it is.
@@ -147,10 +147,10 @@ _GRADIENT_MODES = {
 
 
 def _serialised(op: IrOp) -> tuple[str, int]:
-    given = op.attributes.get("__serialize_matmul")
-    if not given or given[0] not in _CONV_MODES:
+    serialisation = op.attributes.get("__serialize_matmul")
+    if not serialisation or serialisation[0] not in _CONV_MODES:
         return "none", 1
-    return str(given[0]), int(given[1])
+    return str(serialisation[0]), int(serialisation[1])
 
 
 def _matmul(graph: IrGraph, op: IrOp) -> list[IrOp]:
@@ -168,22 +168,22 @@ def _matmul(graph: IrGraph, op: IrOp) -> list[IrOp]:
 
 
 def _gemm(graph: IrGraph, op: IrOp) -> list[IrOp]:
-    given, ops, out = op.attributes, list[IrOp](), op.outputs[0]
-    op.attributes = {key: value for key, value in given.items() if key.startswith("__")}
+    attributes, ops, out = op.attributes, list[IrOp](), op.outputs[0]
+    op.attributes = {key: value for key, value in attributes.items() if key.startswith("__")}
     a, b = op.inputs[:2]
-    a = _transposed(graph, op, a, ops) if given.get("transA") else a
-    b = _transposed(graph, op, b, ops) if given.get("transB") else b
-    alpha, beta = (float(given.get(name, 1.0)) for name in ("alpha", "beta"))
+    a = _transposed(graph, op, a, ops) if attributes.get("transA") else a
+    b = _transposed(graph, op, b, ops) if attributes.get("transB") else b
+    alpha, beta = (float(attributes.get(name, 1.0)) for name in ("alpha", "beta"))
     bias = len(op.inputs) > 2 and bool(op.inputs[2])
     steps = 1 + (alpha != 1.0) + bias
-    names = [out if step == steps - 1 else graph.made(f"{out}/gemm", graph.tensors[out]) for step in range(steps)]
+    names = [out if step == steps - 1 else graph.new(f"{out}/gemm", graph.tensors[out]) for step in range(steps)]
     _product(graph, op, a, b, names[0], ops, "none", 1)
     if alpha != 1.0:
         ops.append(op.like("Scale", [names[0]], [names[1]], scale=alpha))
     if bias:
         c = op.inputs[2]
         if beta != 1.0:
-            c = graph.made(f"{c}/scaled", graph.tensors[c])
+            c = graph.new(f"{c}/scaled", graph.tensors[c])
             ops.append(op.like("Scale", [op.inputs[2]], [c], scale=beta))
         ops.append(op.like("Add", [names[-2], c], [out]))
     return ops
@@ -193,7 +193,7 @@ def _conv(graph: IrGraph, op: IrOp) -> list[IrOp]:
     if len(op.inputs) < 3 or not op.inputs[2]:
         return [op]
     out = op.outputs[0]
-    bare = graph.made(f"{out}/conv", graph.tensors[out])
+    bare = graph.new(f"{out}/conv", graph.tensors[out])
     return [
         op.like("Conv", op.inputs[:2], [bare], **op.attributes),
         op.like("AddBias", [bare, op.inputs[2]], [out]),
@@ -202,7 +202,7 @@ def _conv(graph: IrGraph, op: IrOp) -> list[IrOp]:
 
 def _conv_data_gradient(graph: IrGraph, op: IrOp) -> list[IrOp]:
     gradient, weights = op.inputs[:2]
-    flipped = graph.made(f"{weights}/flipped", graph.tensors[weights])
+    flipped = graph.new(f"{weights}/flipped", graph.tensors[weights])
     return [
         op.like("ConvFlipWeights", [weights], [flipped]),
         op.like("Conv", [gradient, flipped], op.outputs, **op.attributes),
@@ -280,7 +280,7 @@ def _zeroed(op: IrOp, gradient: str) -> list[IrOp]:
 def _adam(graph: IrGraph, op: IrOp) -> list[IrOp]:
     weight, first, second, *_ = op.inputs
     gradient = next(id for id in op.inputs if id != weight and not id.startswith((ACCL1, ACCL2, STEP)))
-    updater = graph.made(f"Updater___{weight}", graph.tensors[weight])
+    updater = graph.new(f"Updater___{weight}", graph.tensors[weight])
     ops = [
         _accumulate(op, first, gradient, "MovingAverage"),
         _accumulate(op, second, gradient, "Infinity" if op.attributes.get("maximum") else "MovingAverageSquare"),
@@ -289,7 +289,7 @@ def _adam(graph: IrGraph, op: IrOp) -> list[IrOp]:
     norms = []
     if op.attributes.get("norms"):
         for prefix, id in (("LambR1Sq___", weight), ("LambR2Sq___", updater)):
-            norms.append(graph.made(prefix + weight, graph.tensors[weight], ()))
+            norms.append(graph.new(prefix + weight, graph.tensors[weight], ()))
             ops.append(op.like("LambSquare", [id], [norms[-1]]))
     ops.append(op.like("AdamVarUpdate", [weight, updater, *norms], op.outputs[:1]))
     return [*ops, *_zeroed(op, gradient)]
@@ -299,7 +299,7 @@ def _adaptive(graph: IrGraph, op: IrOp) -> list[IrOp]:
     weight = op.inputs[0]
     states = [id for id in op.inputs if id.startswith((ACCL1, ACCL2, ACCL3))]
     gradient = next(id for id in op.inputs if id != weight and id not in states)
-    updater = graph.made(f"Updater___{weight}", graph.tensors[weight])
+    updater = graph.new(f"Updater___{weight}", graph.tensors[weight])
     kind = "AdaDeltaUpdater" if op.attributes.get("form") == 3 else "RMSPropUpdater"
     ops = [_accumulate(op, states[0], gradient, "Sum" if not op.attributes.get("form") else "MovingAverageSquare")]
     if op.attributes.get("form") == 2:
@@ -328,9 +328,9 @@ def _clip_factor(graph: IrGraph, op: IrOp) -> list[IrOp]:
     first = graph.tensors[norms[0]]
     ops, total = [], norms[0]
     if len(norms) > 1:
-        total = graph.made(f"{op.outputs[0]}/sum", first)
+        total = graph.new(f"{op.outputs[0]}/sum", first)
         ops.append(op.like("Sum" if len(norms) > 2 else "Add", norms, [total]))
-    root, most = graph.made(f"{op.outputs[0]}/norm", first), graph.made(f"{op.outputs[0]}/max", first)
+    root, most = graph.new(f"{op.outputs[0]}/norm", first), graph.new(f"{op.outputs[0]}/max", first)
     ops.append(op.like("Sqrt", [total], [root]))
     ops.append(op.like("Max", [root, scale], [most]))
     ops.append(op.like("Div", [scale, most], op.outputs))

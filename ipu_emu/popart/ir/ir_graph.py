@@ -38,7 +38,7 @@ class IrGraph:
         self.anchors = frozenset(anchors)
         self.ops: list[IrOp] = []
 
-    def made(self, base: str, like: Tensor, shape: Sequence[int] | None = None) -> str:
+    def new(self, base: str, like: Tensor, shape: Sequence[int] | None = None) -> str:
         """Return the id of a new tensor of the type of ``like``, and of its shape unless another is given."""
         id, count = base, 0
         while id in self.tensors:
@@ -54,11 +54,11 @@ class IrGraph:
 
     def readers(self) -> dict[str, list[int]]:
         """Return the positions of the ops that read each tensor."""
-        found: dict[str, list[int]] = {}
+        readers: dict[str, list[int]] = {}
         for index, op in enumerate(self.ops):
             for id in op.inputs:
-                found.setdefault(id, []).append(index)
-        return found
+                readers.setdefault(id, []).append(index)
+        return readers
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Rename tensors in the inputs and outputs of all ops."""
@@ -72,11 +72,11 @@ class IrGraph:
     def without(self, removed: Mapping[str, str]) -> None:
         """Remove the ops that make the keys of ``removed``; their readers read the value of the key instead."""
 
-        def kept(id: str) -> str:
+        def survivor(id: str) -> str:
             while id in removed:
                 id = removed[id]
             return id
 
         self.ops = [op for op in self.ops if not (op.outputs and op.outputs[0] in removed)]
         for op in self.ops:
-            op.inputs = [kept(id) for id in op.inputs]
+            op.inputs = [survivor(id) for id in op.inputs]

@@ -30,16 +30,16 @@ _UNCOMPARED = ("__debug_info_id", "__inplace_op_names", "__inplace_op_priorities
 
 def outlined(graph: IrGraph, threshold: float) -> dict[str, list[IrOp]]:
     """Replace repeated sequences by calls; return the ops of each subgraph."""
-    made: dict[str, list[IrOp]] = {}
+    subgraphs: dict[str, list[IrOp]] = {}
     if len(graph.ops) > _MOST:
-        return made
+        return subgraphs
     for length in range(min(_LONGEST, len(graph.ops) // 2), 0, -1):
-        while found := _repeated(graph, length, threshold):
-            name = f"_subgraph({len(made)})"
-            made[name] = [replace(op, context="Subgraph") for op in graph.ops[found[0] : found[0] + length]]
-            for start in reversed(found):
+        while starts := _repeated(graph, length, threshold):
+            name = f"_subgraph({len(subgraphs)})"
+            subgraphs[name] = [replace(op, context="Subgraph") for op in graph.ops[starts[0] : starts[0] + length]]
+            for start in reversed(starts):
                 graph.ops[start : start + length] = [_call(graph.ops[start : start + length], graph, name)]
-    return made
+    return subgraphs
 
 
 def _repeated(graph: IrGraph, length: int, threshold: float) -> list[int]:
@@ -66,8 +66,8 @@ def _key(graph: IrGraph, window: Sequence[IrOp], threshold: float) -> Any:
     for op in window:
         inputs = tuple((names.setdefault(id, len(names)), _kind(graph, id)) for id in op.inputs)
         outputs = tuple((names.setdefault(id, len(names)), _kind(graph, id)) for id in op.outputs)
-        given = repr(sorted((k, repr(v)) for k, v in op.attributes.items() if k not in _UNCOMPARED))
-        rows.append((op.type, given, inputs, outputs, op.recompute))
+        attributes = repr(sorted((k, repr(v)) for k, v in op.attributes.items() if k not in _UNCOMPARED))
+        rows.append((op.type, attributes, inputs, outputs, op.recompute))
     return first.ipu, first.stage, first.phase, tuple(rows)
 
 
@@ -77,9 +77,9 @@ def _kind(graph: IrGraph, id: str) -> Any:
 
 
 def _call(ops: Sequence[IrOp], graph: IrGraph, name: str) -> IrOp:
-    made = {id for op in ops for id in op.outputs}
-    inputs = list(dict.fromkeys(id for op in ops for id in op.inputs if id and id not in made))
+    computed = {id for op in ops for id in op.outputs}
+    inputs = list(dict.fromkeys(id for op in ops for id in op.inputs if id and id not in computed))
     inside = {id(op) for op in ops}
-    read = {one for op in graph.ops if id(op) not in inside for one in op.inputs} | graph.anchors
-    outputs = [one for op in ops for one in op.outputs if one in read] or ops[-1].outputs
+    read = {input for op in graph.ops if id(op) not in inside for input in op.inputs} | graph.anchors
+    outputs = [output for op in ops for output in op.outputs if output in read] or ops[-1].outputs
     return replace(ops[0].like("Call", inputs, outputs, callee=name), name="")

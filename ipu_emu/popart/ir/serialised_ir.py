@@ -107,7 +107,7 @@ class _Conversion:
         return {main: (graph, graph.ops)} | bodies | {name: (graph, ops) for name, ops in calls.items()}
 
     def add(self, op: Op) -> None:
-        made = IrOp(
+        node = IrOp(
             op.type,
             list(op.inputs),
             list(op.outputs),
@@ -119,7 +119,7 @@ class _Conversion:
             self.context(op),
             source=op,
         )
-        ops = elementary(self.graph, made)
+        ops = elementary(self.graph, node)
         self.graph.ops += ops
         for gradient in self.state.gradients:
             if gradient.part in op.outputs and gradient.total != gradient.part and gradient.weight:
@@ -128,8 +128,8 @@ class _Conversion:
                 if total != own:
                     total = "Accl___" + gradient.weight
                 self.graph.tensors.setdefault(total, replace(self.graph.tensors[gradient.total], id=total))
-                updated = self.graph.made(f"Updated___{total}", self.graph.tensors[total])
-                self.graph.ops.append(made.like("Accumulate", [total, gradient.part], [updated], type="Add"))
+                updated = self.graph.new(f"Updated___{total}", self.graph.tensors[total])
+                self.graph.ops.append(node.like("Accumulate", [total, gradient.part], [updated], type="Add"))
 
     def context(self, op: Op) -> str:
         return "AccumulateOuterFragment" if op.phase is StepPhase.UPDATE and self.view.accumulates else "Normal"
@@ -140,12 +140,12 @@ class _Conversion:
         repeated = {id for op in graph.ops for id in op.outputs if id.startswith(RECOMPUTED)}
         again = {id.removeprefix(RECOMPUTED).partition(f"/{_AGAIN}")[0] for id in repeated}
         training = self.state.options.training is not None
-        kept = {id for op in graph.ops if op.phase is StepPhase.BACKWARD for id in op.inputs}
+        needed = {id for op in graph.ops if op.phase is StepPhase.BACKWARD for id in op.inputs}
         for op in graph.ops:
-            asked = op.source is not None and op.source.attributes.get(RECOMPUTE) == _AGAIN
-            whole = kind is Recomputation.ALL or (kind is Recomputation.STANDARD and not kept & set(op.outputs))
+            annotated = op.source is not None and op.source.attributes.get(RECOMPUTE) == _AGAIN
+            by_kind = kind is Recomputation.ALL or (kind is Recomputation.STANDARD and not needed & set(op.outputs))
             if op.phase is StepPhase.FORWARD and training and op.type not in (COPY,):
-                if asked or whole or again & set(op.outputs):
+                if annotated or by_kind or again & set(op.outputs):
                     op.recompute = "Recompute"
             elif repeated & set(op.outputs):
                 op.recompute = "Recomputed"
@@ -211,7 +211,7 @@ class _Conversion:
         updates = graph.ops[first:]
         for gradient in state.gradients:
             if updates and gradient.weight and gradient.total in graph.tensors and not gradient.scattered:
-                reduced = graph.made(f"ReplicatedAllReduceInplace___{gradient.total}", graph.tensors[gradient.total])
+                reduced = graph.new(f"ReplicatedAllReduceInplace___{gradient.total}", graph.tensors[gradient.total])
                 at = next((op for op in updates if gradient.weight in op.inputs), updates[0])
                 ops.append(replace(at.like("ReplicatedAllReduceInplace", [gradient.total], [reduced]), name=""))
                 names[gradient.total] = reduced
@@ -221,23 +221,23 @@ class _Conversion:
 
     def bodies(self) -> Bodies:
         """Return the graphs of loops and branches by the names that their ops refer to."""
-        made: Bodies = {}
+        bodies: Bodies = {}
         for op in self.graph.ops:
             for key, body in list(op.attributes.items()):
                 if isinstance(body, Graph):
-                    name = f"{op.type}_{key}({len(made)})"
+                    name = f"{op.type}_{key}({len(bodies)})"
                     op.attributes[key] = name
-                    made[name] = self.body(body)
-        return made
+                    bodies[name] = self.body(body)
+        return bodies
 
     def body(self, source: Graph) -> tuple[IrGraph, Sequence[IrOp]]:
         graph = IrGraph(source, source.outputs)
         for op in source.ops:
             if all(source.tensors[id].role is Role.CONSTANT for id in op.outputs if id in source.tensors):
                 continue
-            given = {key: value for key, value in op.attributes.items() if not isinstance(value, Graph)}
-            one = IrOp(op.type, list(op.inputs), list(op.outputs), given, op.name, context="Subgraph")
-            graph.ops += elementary(graph, one)
+            attributes = {key: value for key, value in op.attributes.items() if not isinstance(value, Graph)}
+            node = IrOp(op.type, list(op.inputs), list(op.outputs), attributes, op.name, context="Subgraph")
+            graph.ops += elementary(graph, node)
         return graph, graph.ops
 
 
@@ -257,17 +257,17 @@ def _tensor(graph: IrGraph, id: str, index: int) -> dict[str, str]:
 
 
 def _attributes(op: IrOp, view: IrView) -> dict[str, str]:
-    made = {name: _text(value) for name, value in op.attributes.items() if value is not None}
-    made["recompute"] = "YES" if op.recompute == "Recompute" else "NO"
-    given: Mapping[str, Any] = op.source.attributes if op.source is not None else {}
+    shown = {name: _text(value) for name, value in op.attributes.items() if value is not None}
+    shown["recompute"] = "YES" if op.recompute == "Recompute" else "NO"
+    attributes: Mapping[str, Any] = op.source.attributes if op.source is not None else {}
     if view.placed:
-        made[IPU_NUMBER] = str(op.ipu)
+        shown[IPU_NUMBER] = str(op.ipu)
     if view.pipelined and op.phase is not StepPhase.UPDATE:
-        made[PIPELINE_STAGE] = str(op.stage)
-    if view.phased and EXECUTION_PHASE in given:
-        made[EXECUTION_PHASE] = str(given[EXECUTION_PHASE])
-    priority = given.get("__schedule_priority", 0.0)
-    return made | {
+        shown[PIPELINE_STAGE] = str(op.stage)
+    if view.phased and EXECUTION_PHASE in attributes:
+        shown[EXECUTION_PHASE] = str(attributes[EXECUTION_PHASE])
+    priority = attributes.get("__schedule_priority", 0.0)
+    return shown | {
         "__execution_context": op.context,
         "scope": _scope(op),
         "recomputetype": op.recompute,
@@ -290,5 +290,5 @@ def _text(value: Any) -> str:
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return f"[{' '.join(_text(one) for one in value)}]"
+        return f"[{' '.join(_text(item) for item in value)}]"
     return str(value)

@@ -30,11 +30,11 @@ def add_stashes(graph: IrGraph, *, explicit: bool) -> None:
         if id not in stashed:
             stashed[id] = _stash(graph, id, at, home[id][0], explicit)
             first = next(i for i, op in enumerate(graph.ops) if op is at)
-        restored = graph.made(RESTORED + id, graph.tensors[id])
+        restored = graph.new(RESTORED + id, graph.tensors[id])
         kind = "DynamicSlice" if explicit else "RestoreInplace" if _once(wanted, id) else "Restore"
         for op in graph.ops:
             if op.stage == stage and op.phase is not StepPhase.UPDATE:
-                op.inputs = [restored if one == id else one for one in op.inputs]
+                op.inputs = [restored if input == id else input for input in op.inputs]
         inputs = [stashed[id]] if explicit else [id, stashed[id]]
         graph.ops.insert(first, replace(at.like(kind, inputs, [restored]), name="", recompute="Checkpoint"))
 
@@ -52,11 +52,11 @@ def _once(wanted: Iterable[tuple[str, int]], id: str) -> bool:
 
 def _stash(graph: IrGraph, id: str, at: IrOp, stage: int, explicit: bool) -> str:
     """Add the op that stashes ``id`` at the end of the stage that makes it."""
-    made = graph.made(STASHED + id, graph.tensors[id])
+    stash = graph.new(STASHED + id, graph.tensors[id])
     last = max(i for i, op in enumerate(graph.ops) if op.stage == stage and op.phase is StepPhase.FORWARD)
     kind = "DynamicUpdate" if explicit else "Stash"
-    graph.ops.insert(last + 1, replace(at.like(kind, [id], [made]), stage=stage, phase=StepPhase.FORWARD, name=""))
-    return made
+    graph.ops.insert(last + 1, replace(at.like(kind, [id], [stash]), stage=stage, phase=StepPhase.FORWARD, name=""))
+    return stash
 
 
 def add_host_copies(graph: IrGraph) -> None:
@@ -66,7 +66,7 @@ def add_host_copies(graph: IrGraph) -> None:
     loads: list[IrOp] = []
     for tensor in inputs:
         at = graph.ops[readers[tensor.id][0]]
-        empty = graph.made(f"{tensor.id}/init", tensor)
+        empty = graph.new(f"{tensor.id}/init", tensor)
         loads.append(replace(at.like("Init", [], [empty]), name="", phase=StepPhase.FORWARD, recompute="Checkpoint"))
         load = at.like("HostLoadInplace", [empty], [tensor.id])
         loads.append(replace(load, name="", phase=StepPhase.FORWARD, recompute="Checkpoint"))

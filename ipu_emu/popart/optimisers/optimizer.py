@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partialmethod
 from typing import Any, ClassVar
 
 from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, UpdateRule
@@ -70,9 +71,9 @@ class ClipNormSettings:
     @classmethod
     def clipWeights(cls, weightIds: Sequence[str], maxNorm: float) -> ClipNormSettings:
         """These weights as one group."""
-        made = cls.__new__(cls)
-        made._set(weightIds, maxNorm)
-        return made
+        settings = cls.__new__(cls)
+        settings._set(weightIds, maxNorm)
+        return settings
 
     @classmethod
     def clipAllWeights(cls, maxNorm: float) -> ClipNormSettings:
@@ -125,6 +126,20 @@ class Parameter:
         return self.key if self.key == "nesterov" else f"default{self.key[0].upper()}{self.key[1:]}"
 
 
+def _values(optimizer: Optimizer, field: str) -> OptimizerValueMap:
+    def value(values: Any) -> OptimizerValue:
+        parameter: HyperParameter = getattr(values, field)
+        return OptimizerValue(parameter.value, parameter.constant)
+
+    specific = {weight: value(values) for weight, values in optimizer.plan.specific.items()}
+    return OptimizerValueMap(value(optimizer.plan.default), specific)
+
+
+def values_of(field: str) -> partialmethod[OptimizerValueMap]:
+    """A method that returns the values of a field of the rule for each weight."""
+    return partialmethod(_values, field)
+
+
 class Optimizer:
     """Base of optimisers, driven by a table of parameters, which become the ``values_type`` of the rule.
 
@@ -135,6 +150,8 @@ class Optimizer:
     parameters: ClassVar[tuple[Parameter, ...]]
     keys: ClassVar[str]
     values_type: ClassVar[type[Any]]
+    learningRates = values_of("learning_rate")
+    weightDecays = values_of("weight_decay")
     plan: Any
 
     def type_s(self) -> str:
@@ -165,24 +182,6 @@ class Optimizer:
         """The loss scaling."""
         return self._rule.loss_scaling.value
 
-    def learningRates(self) -> OptimizerValueMap:
-        """The learning rate of each weight."""
-        return self._values("learning_rate")
-
-    def weightDecays(self) -> OptimizerValueMap:
-        """The weight decay of each weight."""
-        return self._values("weight_decay")
-
-    def _values(self, field: str) -> OptimizerValueMap:
-        """The values of one field of the rule."""
-
-        def value(values: Any) -> OptimizerValue:
-            found: HyperParameter = getattr(values, field)
-            return OptimizerValue(found.value, found.constant)
-
-        specific = {weight: value(values) for weight, values in self.plan.specific.items()}
-        return OptimizerValueMap(value(self.plan.default), specific)
-
     @property
     def _rule(self) -> UpdateRule:
         rule: UpdateRule = self.plan
@@ -200,7 +199,7 @@ class Optimizer:
         if loss_scaling.value == 0:
             raise EmulatorError("Loss scaling cannot be 0")
         default = cls.values_type(
-            **{one.field: hyper(values.get(one.constructor_key, one.default)) for one in cls.parameters}
+            **{row.field: hyper(values.get(row.constructor_key, row.default)) for row in cls.parameters}
         )
         cls.check(default)
         return default, loss_scaling
@@ -244,9 +243,9 @@ def clips_of(settings: Sequence[ClipNormSettings]) -> tuple[Clip, ...]:
     return tuple(Clip(tuple(group.weightIds), group.maxNorm) for group in checked)
 
 
-def state_type(asked: DataType | str | None) -> DType | None:
+def state_type(state_dtype: DataType | str | None) -> DType | None:
     """Element type of a state; None (UNDEFINED) is that of the weight."""
-    name = "UNDEFINED" if asked is None else asked if isinstance(asked, str) else asked.name
+    name = "UNDEFINED" if state_dtype is None else state_dtype if isinstance(state_dtype, str) else state_dtype.name
     if name.upper() == "UNDEFINED":
         return None
     dtype = dtype_named(name)
@@ -279,7 +278,9 @@ def check_replacement(old: Optimizer, new: Optimizer) -> None:
         )
     for parameter in old.parameters:
         for weight in {*old.plan.specific, *new.plan.specific, ""}:
-            old_value, new_value = (getattr(one.plan.values(weight), parameter.field) for one in (old, new))
+            old_value, new_value = (
+                getattr(optimizer.plan.values(weight), parameter.field) for optimizer in (old, new)
+            )
             _same_kind(parameter.plural, old_value, new_value)
 
 

@@ -13,11 +13,11 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.optimisers.optimizer import (
     ClipNormSettings,
     Optimizer,
-    OptimizerValueMap,
     Parameter,
     Value,
     clips_of,
     state_type,
+    values_of,
 )
 from ipu_emu.popart.types.enums import AdamMode, AdaptiveMode, DataType, SGDAccumulatorAndMomentum, WeightDecayMode
 
@@ -46,6 +46,10 @@ class Adam(Optimizer):
         "defaultLearningRate defaultWeightDecay defaultBeta1 defaultBeta2 defaultEps lossScaling defaultMaxWeightNorm"
     )
     values_type = AdamValues
+    beta1s = values_of("beta1")
+    beta2s = values_of("beta2")
+    epsilons = values_of("eps")
+    maxWeightNorms = values_of("max_weight_norm")
 
     def __init__(
         self,
@@ -75,22 +79,6 @@ class Adam(Optimizer):
     def form(self) -> str:
         """The properties that two Adam optimisers must share so that one can replace the other."""
         return f"{self.mode.name}, {self.weight_decay_mode.name}"
-
-    def beta1s(self) -> OptimizerValueMap:
-        """Decay rate of the first moment for each weight."""
-        return self._values("beta1")
-
-    def beta2s(self) -> OptimizerValueMap:
-        """Decay rate of the second moment for each weight."""
-        return self._values("beta2")
-
-    def epsilons(self) -> OptimizerValueMap:
-        """The epsilon of each weight."""
-        return self._values("eps")
-
-    def maxWeightNorms(self) -> OptimizerValueMap:
-        """The largest weight norm that LAMB uses, for each weight."""
-        return self._values("max_weight_norm")
 
 
 def _renamed(values: dict[str, Value]) -> dict[str, Value]:
@@ -126,6 +114,9 @@ class Adaptive(Optimizer):
     )
     keys = "defaultLearningRate defaultAlpha defaultMomentum defaultEps lossScaling defaultWeightDecay"
     values_type = AdaptiveValues
+    alphas = values_of("alpha")
+    momentums = values_of("momentum")
+    epsilons = values_of("eps")
 
     def __init__(
         self,
@@ -161,18 +152,6 @@ class Adaptive(Optimizer):
         variant = ", TensorFlow's variant" if self.tf_variant else ""
         return f"{self.mode.name}, {self.weight_decay_mode.name}{variant}"
 
-    def alphas(self) -> OptimizerValueMap:
-        """Decay rate of the squared gradients for each weight."""
-        return self._values("alpha")
-
-    def momentums(self) -> OptimizerValueMap:
-        """The momentum of each weight."""
-        return self._values("momentum")
-
-    def epsilons(self) -> OptimizerValueMap:
-        """The epsilon of each weight."""
-        return self._values("eps")
-
 
 class SGD(Optimizer):
     """``SGD(dict, clip_norm_settings=[], accumulatorAndMomentum=Combined, accumType, accl1Type)``."""
@@ -191,6 +170,9 @@ class SGD(Optimizer):
         "nesterov"
     )
     values_type = SgdValues
+    momentums = values_of("momentum")
+    dampenings = values_of("dampening")
+    velocityScalings = values_of("velocity_scaling")
 
     def __init__(
         self,
@@ -215,18 +197,6 @@ class SGD(Optimizer):
     def form(self) -> str:
         """The properties that two SGD optimisers must share so that one can replace the other."""
         return str(self.plan.with_momentum.name.capitalize())
-
-    def momentums(self) -> OptimizerValueMap:
-        """The momentum of each weight."""
-        return self._values("momentum")
-
-    def dampenings(self) -> OptimizerValueMap:
-        """The dampening of each weight."""
-        return self._values("dampening")
-
-    def velocityScalings(self) -> OptimizerValueMap:
-        """The velocity scaling of each weight."""
-        return self._values("velocity_scaling")
 
     @classmethod
     def check(cls, values: Any) -> None:

@@ -22,17 +22,17 @@ class AnchorReturnType:
     """``AnchorReturnType("Final" | "EveryN" | "All" | "Sum"[, period][, TileSet, ExchangeStrategy])``."""
 
     def __init__(self, anchorTypeString: str, *options: int | TileSet | ExchangeStrategy, **named: Any) -> None:
-        found = _IDS.get(anchorTypeString.upper())
-        if found is None:
+        return_id = _IDS.get(anchorTypeString.upper())
+        if return_id is None:
             raise EmulatorError(f"Invalid anchor return type ID supplied: {anchorTypeString}")
         unknown = sorted(set(named) - set(_OPTIONS))
         if unknown:
             raise TypeError(f"AnchorReturnType() has no parameter {unknown[0]!r}; it has {', '.join(_OPTIONS)}")
-        given = [*options, *named.values()]
-        self._id = found
-        self._tiles = one_of_kind(given, TileSet, TileSet.Compute)
-        self._exchange = one_of_kind(given, ExchangeStrategy, ExchangeStrategy.JustInTime)
-        self._period = self._checked([index(option) for option in given if isinstance(option, Integral)])
+        settings = [*options, *named.values()]
+        self._id = return_id
+        self._tiles = one_of_kind(settings, TileSet, TileSet.Compute)
+        self._exchange = one_of_kind(settings, ExchangeStrategy, ExchangeStrategy.JustInTime)
+        self._period = self._checked([index(option) for option in settings if isinstance(option, Integral)])
 
     def _checked(self, periods: list[int]) -> int:
         if self._id is not AnchorReturnTypeId.EveryN:

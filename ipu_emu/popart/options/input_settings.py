@@ -27,10 +27,10 @@ class InputSettings:
     """
 
     def __init__(self, *values: Any, **named: Any) -> None:
-        given = [*values, *named.values()]
-        self._tiles = one_of_kind(given, TileSet, TileSet.Compute)
-        self._exchange = one_of_kind(given, ExchangeStrategy, ExchangeStrategy.JustInTime)
-        self._mode = one_of_kind(given, ReplicatedStreamMode, ReplicatedStreamMode.Replicate)
+        settings = [*values, *named.values()]
+        self._tiles = one_of_kind(settings, TileSet, TileSet.Compute)
+        self._exchange = one_of_kind(settings, ExchangeStrategy, ExchangeStrategy.JustInTime)
+        self._mode = one_of_kind(settings, ReplicatedStreamMode, ReplicatedStreamMode.Replicate)
 
     def tileSet(self) -> TileSet:
         """The tiles that receive the input."""
@@ -99,19 +99,19 @@ class InputArguments:
         unknown = sorted(set(named) - set(_NAMES))
         if unknown:
             raise TypeError(f"addInputTensor() has no parameter {unknown[0]!r}; it has {', '.join(_NAMES)}")
-        given = [*values, *(named[name] for name in _NAMES if name in named)]
-        info = one_of_kind(given, TensorInfo, None)
-        settings = one_of_kind(given, InputSettings, None)
+        arguments = [*values, *(named[name] for name in _NAMES if name in named)]
+        info = one_of_kind(arguments, TensorInfo, None)
+        settings = one_of_kind(arguments, InputSettings, None)
         if info is not None:
-            return cls(info, settings or InputSettings(), one_of_kind(given, str, ""))
-        if len(given) < 2:
+            return cls(info, settings or InputSettings(), one_of_kind(arguments, str, ""))
+        if len(arguments) < 2:
             raise TypeError("addInputTensor() takes a TensorInfo, or an element type and a shape")
         if settings is not None:
             warnings.warn(
                 "InputSettings beside an element type and a shape have no effect, as in PopART; give a TensorInfo",
                 stacklevel=3,
             )
-        return cls(TensorInfo(given[0], given[1]), InputSettings(), one_of_kind(given[2:], str, ""))
+        return cls(TensorInfo(arguments[0], arguments[1]), InputSettings(), one_of_kind(arguments[2:], str, ""))
 
 
 def one_of_kind(values: Sequence[Any], kind: type[Kind], default: Default) -> Kind | Default:

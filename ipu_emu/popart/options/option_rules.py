@@ -42,9 +42,9 @@ def check_cycle_counter(options: SessionOptions, id: str, *, ipus: int) -> None:
         raise EmulatorError(
             "SessionOption 'instrumentWithHardwareCycleCounter' must be set to true in order to measure cycle count"
         )
-    asked = {Instrumentation(kind) for kind in options.hardwareInstrumentations}
-    inner = [f"inner_ipu_{ipu}" for ipu in range(ipus)] if Instrumentation.Inner in asked else []
-    if id not in [*([""] if Instrumentation.Outer in asked else []), *inner]:
+    kinds = {Instrumentation(kind) for kind in options.hardwareInstrumentations}
+    inner = [f"inner_ipu_{ipu}" for ipu in range(ipus)] if Instrumentation.Inner in kinds else []
+    if id not in [*([""] if Instrumentation.Outer in kinds else []), *inner]:
         raise EmulatorError(
             f"Invalid id for cycle counter, '{id}'. Make sure you have set "
             "SessionOption::hardwareInstrumentations correctly."
@@ -92,19 +92,19 @@ class _PipeliningRules:
         }
         # Either of these two options enables explicit pipelining.
         if options.useHostCopyOps or options.enableExplicitMainLoops:
-            for name, given in wanted.items():
-                if not given:
+            for name, is_set in wanted.items():
+                if not is_set:
                     raise EmulatorError(f"SessionOption '{name}' must be true.")
         off = options.virtualGraphMode is VirtualGraphMode.Off
         if options.pipelinesExplicitly() and off:
             raise EmulatorError(
                 "Pipelining requires the 'virtualGraphMode' session option to not be VirtualGraphMode::Off."
             )
-        one = self.ipus == 1 and options.pipelineBatchSerialization == 1
-        if not options.pipelinesExplicitly() and (off or one):
+        unsplit = self.ipus == 1 and options.pipelineBatchSerialization == 1
+        if not options.pipelinesExplicitly() and (off or unsplit):
             mode = VirtualGraphMode(options.virtualGraphMode).name
             device = "poprun-py --ipus-per-replica 2" if popdist_py.isPopdistEnvSet() else "acquireAvailableDevice(2)"
-            hint = f" Give each replica 2 IPUs or more: {device}." if one else ""
+            hint = f" Give each replica 2 IPUs or more: {device}." if unsplit else ""
             raise EmulatorError(
                 f"Pipelining requires more than 1 IPU (currently {self.ipus}) and the 'virtualGraphMode' session "
                 f"option to not be VirtualGraphMode::Off (currently VirtualGraphMode::{mode}).{hint}"

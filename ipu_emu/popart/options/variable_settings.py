@@ -35,14 +35,14 @@ class VariableSettings:
     """
 
     def __init__(self, *values: Any, **named: Any) -> None:
-        given = _bound(values, named)
-        self._domain: CommGroup = given.get("sharedVariableDomain_", CommGroup())
-        one = VariableRetrievalMode.OnePerGroup
-        self._mode: VariableRetrievalMode = given.get("retrievalMode_", given.get("mode", one))
+        arguments = _bound(values, named)
+        self._domain: CommGroup = arguments.get("sharedVariableDomain_", CommGroup())
+        default_mode = VariableRetrievalMode.OnePerGroup
+        self._mode: VariableRetrievalMode = arguments.get("retrievalMode_", arguments.get("mode", default_mode))
         self._stride: int | None = None
-        if "stride" in given:
-            size = index(given["groupSize"])
-            self._stride = 1 if size == 1 else index(given["stride"])
+        if "stride" in arguments:
+            size = index(arguments["groupSize"])
+            self._stride = 1 if size == 1 else index(arguments["stride"])
             self._domain = CommGroup(CommGroupType.Consecutive, size)
         self.verify()
 
@@ -138,8 +138,8 @@ class VariableSettings:
     @property
     def is_default(self) -> bool:
         """Whether all replicas share the variable and the host reads one value."""
-        one = self._mode is VariableRetrievalMode.OnePerGroup
-        return one and self._stride is None and self._domain.type is CommGroupType.All
+        per_group = self._mode is VariableRetrievalMode.OnePerGroup
+        return per_group and self._stride is None and self._domain.type is CommGroupType.All
 
     def __repr__(self) -> str:
         where = repr(self._domain) if self._stride is None else f"{self._stride}, {self.getGroupSize()}"
@@ -149,11 +149,11 @@ class VariableSettings:
 def _bound(values: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of the first form of the constructor that they fit, by name."""
     for names in _FORMS:
-        given: dict[str, Any] = {**dict(zip(names, values, strict=False)), **named}
-        whole = "stride" not in names or len(given) == len(names)
-        fits = len(given) == len(values) + len(named) and set(given) <= set(names) and whole
-        if fits and all(isinstance(value, _KINDS[name]) for name, value in given.items()):
-            return given
+        arguments: dict[str, Any] = {**dict(zip(names, values, strict=False)), **named}
+        complete = "stride" not in names or len(arguments) == len(names)
+        fits = len(arguments) == len(values) + len(named) and set(arguments) <= set(names) and complete
+        if fits and all(isinstance(value, _KINDS[name]) for name, value in arguments.items()):
+            return arguments
     shown = ", ".join([*map(repr, values), *(f"{name}={value!r}" for name, value in named.items())])
     raise ArgumentTypeError(
         "VariableSettings(): incompatible constructor arguments. The following argument types are supported:\n"

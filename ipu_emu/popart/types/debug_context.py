@@ -18,9 +18,9 @@ class DebugContext(str):
 
     def __new__(cls, *values: Any, **named: Any) -> DebugContext:
         """Join the name to that of the parent."""
-        given = [*values, *named.values()]
-        parent = next((value for value in given if isinstance(value, DebugInfo)), None)
-        name = next((value for value in given if isinstance(value, str)), "")
+        arguments = [*values, *named.values()]
+        parent = next((value for value in arguments if isinstance(value, DebugInfo)), None)
+        name = next((value for value in arguments if isinstance(value, str)), "")
         above = "" if parent is None else parent.getPathName()
         return super().__new__(cls, f"{above}/{name}" if above and name else above or name)
 

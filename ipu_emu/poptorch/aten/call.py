@@ -41,8 +41,8 @@ def root(total: Value, power: float = 0.5) -> Value:
     """Return a root of sums of powers; its gradient is 0 where the sum is 0, as in PyTorch's norms."""
     zero = total.op("Equal", total.like(0))
     safe = zero.op("Where", total.like(1), total)
-    found = safe.op("Sqrt") if power == 0.5 else safe.op("Pow", total.like(power))
-    return zero.op("Where", total.like(0), found)
+    result = safe.op("Sqrt") if power == 0.5 else safe.op("Pow", total.like(power))
+    return zero.op("Where", total.like(0), result)
 
 
 def raised(size: Value, power: float) -> Value:
@@ -121,8 +121,8 @@ class Call:
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return an argument, or ``default`` if it is absent or None."""
-        found = self.arguments.get(name)
-        return default if found is None else found
+        argument = self.arguments.get(name)
+        return default if argument is None else argument
 
     def replacing(self, tensor: torch.Tensor, value: Value) -> Call:
         """Return this call with another value of an argument."""
@@ -140,19 +140,19 @@ class Call:
 
     # Values
 
-    def of(self, given: Any) -> Value:
+    def of(self, argument: Any) -> Value:
         """The value of a tensor argument; a number becomes a constant of the type that PyTorch infers."""
-        if isinstance(given, torch.Tensor):
-            return self._values[id(given)]
-        kind = np.bool_ if isinstance(given, bool) else np.int32 if isinstance(given, int) else np.float32
-        return self.constant(np.asarray(given), kind)
+        if isinstance(argument, torch.Tensor):
+            return self._values[id(argument)]
+        kind = np.bool_ if isinstance(argument, bool) else np.int32 if isinstance(argument, int) else np.float32
+        return self.constant(np.asarray(argument), kind)
 
     def value(self, name: str) -> Value:
         return self.of(self.arguments[name])
 
     def optional(self, name: str) -> Value | None:
-        found = self.arguments.get(name)
-        return None if found is None else self.of(found)
+        argument = self.arguments.get(name)
+        return None if argument is None else self.of(argument)
 
     @property
     def x(self) -> Value:
@@ -167,8 +167,8 @@ class Call:
     @property
     def first(self) -> torch.Tensor:
         """The first argument."""
-        found: torch.Tensor = self.arguments[next(iter(self.arguments))]
-        return found
+        tensor: torch.Tensor = self.arguments[next(iter(self.arguments))]
+        return tensor
 
     @property
     def out(self) -> torch.Tensor:
@@ -199,22 +199,22 @@ class Call:
     def numpy(self, tensor: torch.Tensor) -> NDArray[Any]:
         """The value of a tensor that is a constant."""
         value = self._values[id(tensor)]
-        found = self.writer.graph.data.get(value.tensor.id)
-        if found is None:
+        array = self.writer.graph.data.get(value.tensor.id)
+        if array is None:
             raise self.refuse("it takes an argument that must be known when the model is compiled")
-        return found
+        return array
 
     def common(self, *names: str) -> list[Value]:
         """Arguments cast to the type that PyTorch promotes them to."""
-        given = [self.arguments[name] for name in names]
-        dtype = self.types(_result_type(given[0], given[-1]))
-        return [self.as_type(one, dtype) for one in given]
+        operands = [self.arguments[name] for name in names]
+        dtype = self.types(_result_type(operands[0], operands[-1]))
+        return [self.as_type(operand, dtype) for operand in operands]
 
-    def as_type(self, given: Any, dtype: DType) -> Value:
+    def as_type(self, argument: Any, dtype: DType) -> Value:
         """An argument, a tensor or a number, with the element type ``dtype``."""
-        if isinstance(given, torch.Tensor):
-            return cast(self.of(given), dtype)
-        return self.writer.constant(narrowed(np.asarray(given), dtype.numpy))
+        if isinstance(argument, torch.Tensor):
+            return cast(self.of(argument), dtype)
+        return self.writer.constant(narrowed(np.asarray(argument), dtype.numpy))
 
     def conformed(self, value: Value, result: torch.Tensor) -> Value:
         """``value`` with the type and shape that the host's result has."""
@@ -231,11 +231,11 @@ class Call:
     def axes(self, name: str = "dim", rank: int | None = None) -> list[int]:
         """Axes counted from the front; by default all."""
         rank = self.first.dim() if rank is None else rank
-        given = self.get(name)
-        if given is None or (isinstance(given, Sequence) and not len(given)):
+        dims = self.get(name)
+        if dims is None or (isinstance(dims, Sequence) and not len(dims)):
             return list(range(rank))
-        found = [given] if isinstance(given, int) else list(given)
-        return [int(one) % max(rank, 1) for one in found]
+        axes = [dims] if isinstance(dims, int) else list(dims)
+        return [int(axis) % max(rank, 1) for axis in axes]
 
     # Shapes
 
@@ -257,8 +257,8 @@ def _result_type(a: Any, b: Any) -> torch.dtype:
     return torch.result_type(a, b) if not (_plain(a) and _plain(b)) else torch.result_type(torch.tensor(a), b)
 
 
-def _plain(one: Any) -> bool:
-    return not isinstance(one, torch.Tensor)
+def _plain(argument: Any) -> bool:
+    return not isinstance(argument, torch.Tensor)
 
 
 #: Arguments whose whole effect is the shape, the type or the place of the result on the host, which a value gets.
@@ -295,8 +295,9 @@ _WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
 
 def check_arguments(call: Call, func: Any) -> None:
     """Raise poptorch.Error for an argument of ``func`` off its default that has an effect and was not read."""
-    defaults = {one.name: one.default_value for one in func._schema.arguments if one.has_default_value()}
-    written = {one.name for one in func._schema.arguments if one.alias_info is not None and one.alias_info.is_write}
+    arguments = func._schema.arguments
+    defaults = {arg.name: arg.default_value for arg in arguments if arg.has_default_value()}
+    written = {arg.name for arg in arguments if arg.alias_info is not None and arg.alias_info.is_write}
     allowed = _IN_RESULT.union(_WITHOUT_EFFECT.get(call.name, ()), written)
     left = [name for name in call.arguments.unread(defaults) if name not in allowed]
     if "generator" in left:

@@ -127,11 +127,11 @@ def _clamp(call: Call) -> Value:
     """Between limits; a tensor of limits gets a gradient only where it is the result and differs from ``x``."""
     x = _x(call)
     for name, type, beyond in (("min", "Max", "Less"), ("max", "Min", "Greater")):
-        given = call.get(name)
-        if given is None:
+        bound = call.get(name)
+        if bound is None:
             continue
-        limit = call.as_type(given, call.dtype)
-        if isinstance(given, torch.Tensor) and limit.tensor.dtype.is_float:
+        limit = call.as_type(bound, call.dtype)
+        if isinstance(bound, torch.Tensor) and limit.tensor.dtype.is_float:
             x = x.op(beyond, limit).op("Or", limit.op("IsNaN")).op("Where", limit, x)
         else:
             x = x.op(type, limit)
@@ -154,8 +154,8 @@ def _compare(type: str, *, negated: bool = False) -> Rule:
         a, b = call.common("self", "other")
         if type in ("Greater", "Less", "GreaterOrEqual", "LessOrEqual") and a.tensor.dtype is BOOL:
             a, b = cast(a, INT32), cast(b, INT32)
-        made = a.op(type, b)
-        return made.op("Not") if negated else made
+        result = a.op(type, b)
+        return result.op("Not") if negated else result
 
     return rule
 

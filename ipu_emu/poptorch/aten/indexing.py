@@ -59,24 +59,24 @@ class _Indexed:
     def __init__(self, call: Call, x: Value, indices: list[Any]) -> None:
         self.call = call
         shape = x.tensor.shape
-        given: list[tuple[int, Value]] = []
+        by_axis: list[tuple[int, Value]] = []
         axis = 0
-        for one in indices:
-            if one is None:
+        for index in indices:
+            if index is None:
                 axis += 1
-            elif one.dtype in (torch.bool, torch.uint8):
-                for found in np.nonzero(self._mask(one)):
-                    given.append((axis, call.constant(found, np.int32)))
+            elif index.dtype in (torch.bool, torch.uint8):
+                for positions in np.nonzero(self._mask(index)):
+                    by_axis.append((axis, call.constant(positions, np.int32)))
                     axis += 1
             else:
-                given.append((axis, cast(call.of(one), INT32)))
+                by_axis.append((axis, cast(call.of(index), INT32)))
                 axis += 1
-        self.axes = [number for number, _ in given]
+        self.axes = [number for number, _ in by_axis]
         self.rest = [number for number in range(len(shape)) if number not in self.axes]
-        self.index_shape = tuple(np.broadcast_shapes(*(value.tensor.shape for _, value in given)))
+        self.index_shape = tuple(np.broadcast_shapes(*(value.tensor.shape for _, value in by_axis)))
         self.sizes = [shape[number] for number in self.axes]
         place: Value | None = None
-        for size, (_, value) in zip(self.sizes, given, strict=True):
+        for size, (_, value) in zip(self.sizes, by_axis, strict=True):
             inside = value.op("Less", value.like(0)).op("Where", value + value.like(size), value)
             place = inside if place is None else place * inside.like(size) + inside
         assert place is not None
@@ -89,10 +89,10 @@ class _Indexed:
 
     def _mask(self, tensor: torch.Tensor) -> Any:
         value = self.call.of(tensor)
-        found = self.call.writer.graph.data.get(value.tensor.id)
-        if found is None or value.tensor.role.name != "CONSTANT":
+        array = self.call.writer.graph.data.get(value.tensor.id)
+        if array is None or value.tensor.role.name != "CONSTANT":
             raise self.call.refuse(_DYNAMIC.format("nonzero"))
-        return found
+        return array
 
     @property
     def together(self) -> bool:
@@ -100,8 +100,8 @@ class _Indexed:
         return self.axes == list(range(self.axes[0], self.axes[0] + len(self.axes)))
 
     def read(self) -> Value:
-        made = self.rows.op("Gather", self.place, axis=0)
-        return self._placed(made, back=False)
+        rows = self.rows.op("Gather", self.place, axis=0)
+        return self._placed(rows, back=False)
 
     def _placed(self, value: Value, *, back: bool) -> Value:
         """Move the index's axes from the front to their place, or ``back``."""
@@ -112,8 +112,8 @@ class _Indexed:
         perm = [*range(count, count + first), *range(count), *range(count + first, rank)]
         if back:
             inverse = [0] * rank
-            for number, one in enumerate(perm):
-                inverse[one] = number
+            for number, axis in enumerate(perm):
+                inverse[axis] = number
             perm = inverse
         return value.op("Transpose", perm=perm)
 
@@ -125,11 +125,11 @@ class _Indexed:
         count = prod(self.index_shape)
         rows = spread.shaped((count, *self.rest_shape))
         places = self.place.shaped((count, 1))
-        made = self.rows.op("ScatterND", places, rows, reduction="add" if accumulate else "none")
+        filled = self.rows.op("ScatterND", places, rows, reduction="add" if accumulate else "none")
         back = [0] * len(self.perm)
-        for number, one in enumerate(self.perm):
-            back[one] = number
-        turned = made.shaped(self.turned_shape)
+        for number, axis in enumerate(self.perm):
+            back[axis] = number
+        turned = filled.shaped(self.turned_shape)
         return turned if back == list(range(len(back))) else turned.op("Transpose", perm=back)
 
 
@@ -168,13 +168,13 @@ def _index_write(reduction: str) -> Rule:
         if call.get("alpha", 1) != 1:
             source = source.scaled(call["alpha"])
         rank = x.tensor.rank
-        perm = [axis, *(one for one in range(rank) if one != axis)]
-        back = [perm.index(one) for one in range(rank)]
+        perm = [axis, *(number for number in range(rank) if number != axis)]
+        back = [perm.index(number) for number in range(rank)]
         turn = axis != 0
         rows = x.op("Transpose", perm=perm) if turn else x
         new = source.op("Transpose", perm=perm) if turn else source
-        made = rows.op("ScatterND", index.shaped((-1, 1)), new, reduction=reduction)
-        return made.op("Transpose", perm=back) if turn else made
+        scattered = rows.op("ScatterND", index.shaped((-1, 1)), new, reduction=reduction)
+        return scattered.op("Transpose", perm=back) if turn else scattered
 
     return rule
 
@@ -211,11 +211,11 @@ def _combined(call: Call, x: Value, index: Value, values: Value, axis: int, how:
         hits = x.like(0).spread_to(x.tensor.shape).op("ScatterElements", index, ones, axis=axis, reduction="add")
     if alone:
         x = hits.op("Greater", hits.like(0)).op("Where", call.number(_neutral(x, how), x), x)
-    made = x.op("ScatterElements", index, values, axis=axis, reduction=how)
+    combined = x.op("ScatterElements", index, values, axis=axis, reduction=how)
     if not mean:
-        return made
+        return combined
     count = hits.op("Max", hits.like(1)) if alone else hits + hits.like(1)
-    return made / count if made.tensor.dtype.is_float else _floored(made, count)
+    return combined / count if combined.tensor.dtype.is_float else _floored(combined, count)
 
 
 def _floored(total: Value, count: Value) -> Value:
@@ -308,8 +308,8 @@ def _embedding_bag(call: Call) -> list[Any]:
             continue
         part = call.sliced(rows, [start], [end], [0])
         bags.append(part.op(type, axes=[0], keepdims=1))
-    made = bags[0].op("Concat", *bags[1:], axis=0) if len(bags) > 1 else bags[0]
-    return [made, None, None, None]
+    joined = bags[0].op("Concat", *bags[1:], axis=0) if len(bags) > 1 else bags[0]
+    return [joined, None, None, None]
 
 
 RULES: dict[str, Rule] = {

@@ -107,7 +107,8 @@ def _ctc(call: Call) -> Any:
     logs, targets = call.value("log_probs"), cast(call.value("targets"), INT32)
     lengths = [call["input_lengths"], call["target_lengths"]]
     values = [
-        cast(call.of(one), INT32) if hasattr(one, "dim") else call.constant(list(one), "int32") for one in lengths
+        cast(call.of(length), INT32) if hasattr(length, "dim") else call.constant(list(length), "int32")
+        for length in lengths
     ]
     if targets.tensor.rank != 2:
         raise call.refuse("targets must be [N, S], padded, and not joined")
@@ -116,8 +117,8 @@ def _ctc(call: Call) -> Any:
         "blank": int(call.get("blank", 0)),
         "zeroInfinity": int(bool(call.get("zero_infinity", False))),
     }
-    made = call.writer.emit("Ctc", [logs, targets, *values], attributes)
-    return [made[0], None]
+    outputs = call.writer.emit("Ctc", [logs, targets, *values], attributes)
+    return [outputs[0], None]
 
 
 RULES: dict[str, Rule] = {

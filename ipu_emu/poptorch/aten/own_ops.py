@@ -14,8 +14,8 @@ def _print(call: Call) -> Value:
 def _beam_search(call: Call) -> list[Value]:
     attributes = {"blank": int(call["blank"]), "beam_width": int(call["beam"]), "top_paths": int(call["top"])}
     inputs = [call.value("log_probs"), cast(call.value("lengths"), UINT32)]
-    made = call.writer.emit("CtcBeamSearchDecoder", inputs, attributes, 3)
-    return [made[0], cast(made[1], INT32), cast(made[2], INT32)]
+    outputs = call.writer.emit("CtcBeamSearchDecoder", inputs, attributes, 3)
+    return [outputs[0], cast(outputs[1], INT32), cast(outputs[2], INT32)]
 
 
 RULES: dict[str, Rule] = {"ctc_beam_search": _beam_search, "print_tensor": _print}

@@ -12,8 +12,8 @@ from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast, in_float
 
 
-def _list(given: Any, count: int) -> list[int]:
-    values = [given] if isinstance(given, int) else [int(one) for one in given]
+def _list(sizes: Any, count: int) -> list[int]:
+    values = [sizes] if isinstance(sizes, int) else [int(size) for size in sizes]
     return values * count if len(values) == 1 else values
 
 
@@ -21,10 +21,10 @@ def _windows(call: Call, spatial: int) -> dict[str, Any]:
     kernel = _list(call["kernel_size"], spatial)
     strides = _list(call.get("stride", []) or kernel, spatial)
     pads = _list(call.get("padding", 0), spatial)
-    found: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "pads": [*pads, *pads]}
+    attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "pads": [*pads, *pads]}
     if call.get("ceil_mode", False):
-        found["ceil_mode"] = 1
-    return found
+        attributes["ceil_mode"] = 1
+    return attributes
 
 
 def _batched(x: Value, spatial: int) -> Value:
@@ -72,14 +72,14 @@ def _adaptive(spatial: int, type: str) -> Rule:
 
 def _upsample(mode: str, spatial: int) -> Rule:
     def rule(call: Call) -> Value:
-        made, aligned = call.x, bool(call.get("align_corners", False))
-        if not made.tensor.dtype.is_float and not mode.startswith("nearest"):
+        resized, aligned = call.x, bool(call.get("align_corners", False))
+        if not resized.tensor.dtype.is_float and not mode.startswith("nearest"):
             raise call.refuse("it averages integers; convert them to floating point, and round the result")
         for axis, (out, scale) in enumerate(zip(call.shape[2:], _factors(call, spatial), strict=True)):
             size = call.x.tensor.shape[2 + axis]
             ratio = 1 / scale if scale else size / out
-            made = _resized(call, made, 2 + axis, size, out, np.float32(ratio), mode, aligned)
-        return made
+            resized = _resized(call, resized, 2 + axis, size, out, np.float32(ratio), mode, aligned)
+        return resized
 
     return rule
 
@@ -118,11 +118,11 @@ def _resized(
     for index, weight in taps:
         np.add.at(weights, (np.clip(index, 0, size - 1), np.arange(out)), weight)
     rank = x.tensor.rank
-    perm = [*(one for one in range(rank) if one != axis), axis]
+    perm = [*(number for number in range(rank) if number != axis), axis]
     back = [*range(axis), rank - 1, *range(axis, rank - 1)]
     turned = x.op("Transpose", perm=perm)
-    made = turned.op("MatMul", call.constant(weights.astype(x.tensor.dtype.numpy)))
-    return made.op("Transpose", perm=back)
+    resized = turned.op("MatMul", call.constant(weights.astype(x.tensor.dtype.numpy)))
+    return resized.op("Transpose", perm=back)
 
 
 def _cubic(distance: Any, a: float = -0.75) -> Any:
@@ -150,7 +150,7 @@ def _batch_norm(call: Call) -> list[Any]:
     if not training:
         if mean is None or variance is None:
             raise call.refuse("it has no running statistics to normalise by")
-        statistics = [cast(call.of(one), x.tensor.dtype) for one in (mean, variance)]
+        statistics = [cast(call.of(statistic), x.tensor.dtype) for statistic in (mean, variance)]
         y = call.writer.emit("BatchNormalization", [x, scale, bias, *statistics], {"epsilon": epsilon})[0]
         return [y, None, None]
     if mean is None or variance is None:
@@ -179,13 +179,13 @@ def _averaged(before: Value, new: Value, call: Call, momentum: Any) -> Value:
 
 
 def _layer_norm(call: Call) -> list[Any]:
-    x, shape = call.value("input"), [int(one) for one in call["normalized_shape"]]
+    x, shape = call.value("input"), [int(size) for size in call["normalized_shape"]]
     axis, count = x.tensor.rank - len(shape), prod(shape)
     rows = x.shaped((prod(x.tensor.shape[:axis]), count))
-    given = [call.optional("weight"), call.optional("bias")]
+    affine = [call.optional("weight"), call.optional("bias")]
     scale, bias = (
-        _ones(call, count, x, number) if one is None else cast(one, x.tensor.dtype).shaped((count,))
-        for one, number in zip(given, (1, 0), strict=True)
+        _ones(call, count, x, number) if parameter is None else cast(parameter, x.tensor.dtype).shaped((count,))
+        for parameter, number in zip(affine, (1, 0), strict=True)
     )
     y = call.writer.emit_in(
         "ai.graphcore", "GroupNormalization", [rows, scale, bias], {"num_groups": 1, "epsilon": float(call["eps"])}, 3
@@ -196,10 +196,10 @@ def _layer_norm(call: Call) -> list[Any]:
 def _group_norm(call: Call) -> list[Any]:
     x = call.value("input")
     c = x.tensor.shape[1]
-    given = [call.optional("weight"), call.optional("bias")]
+    affine = [call.optional("weight"), call.optional("bias")]
     scale, bias = (
-        _ones(call, c, x, number) if one is None else cast(one, x.tensor.dtype)
-        for one, number in zip(given, (1, 0), strict=True)
+        _ones(call, c, x, number) if parameter is None else cast(parameter, x.tensor.dtype)
+        for parameter, number in zip(affine, (1, 0), strict=True)
     )
     attributes = {"num_groups": int(call.get("group", call.get("num_groups", 1))), "epsilon": float(call["eps"])}
     y = call.writer.emit_in("ai.graphcore", "GroupNormalization", [x, scale, bias], attributes, 3)[0]
@@ -207,7 +207,7 @@ def _group_norm(call: Call) -> list[Any]:
 
 
 def _rms_norm(call: Call) -> list[Any]:
-    x, shape = call.value("input"), [int(one) for one in call["normalized_shape"]]
+    x, shape = call.value("input"), [int(size) for size in call["normalized_shape"]]
     axes = list(range(x.tensor.rank - len(shape), x.tensor.rank))
     epsilon = call.get("eps")
     epsilon = float(torch.finfo(call["input"].dtype).eps) if epsilon is None else float(epsilon)
@@ -219,7 +219,7 @@ def _rms_norm(call: Call) -> list[Any]:
 
 def _weight_norm(call: Call) -> list[Any]:
     v, g, axis = call.value("v"), call.value("g"), int(call.get("dim", 0))
-    axes = [one for one in range(v.tensor.rank) if axis == -1 or one != axis]
+    axes = [number for number in range(v.tensor.rank) if axis == -1 or number != axis]
     norm = v.op("ReduceSumSquare", axes=axes, keepdims=1).op("Sqrt")
     return [v * (g / norm), norm]
 

@@ -45,8 +45,8 @@ def _addmm(first: str, second: str, *, multiplies_by_zero: bool = False) -> Rule
 def _linear(call: Call) -> Value:
     x, weight, bias = call.value("input"), call.value("weight"), call.optional("bias")
     rank = weight.tensor.rank
-    made = _product(call, x, weight.op("Transpose", perm=[1, 0]) if rank == 2 else weight)
-    return made if bias is None else made + cast(bias, made.tensor.dtype)
+    product = _product(call, x, weight.op("Transpose", perm=[1, 0]) if rank == 2 else weight)
+    return product if bias is None else product + cast(bias, product.tensor.dtype)
 
 
 def _outer(call: Call) -> Value:
@@ -54,8 +54,8 @@ def _outer(call: Call) -> Value:
     return a.shaped((-1, 1)) * b.shaped((1, -1))
 
 
-def _list(given: Any, count: int) -> list[int]:
-    values = [given] if isinstance(given, int) else [int(one) for one in given]
+def _list(sizes: Any, count: int) -> list[int]:
+    values = [sizes] if isinstance(sizes, int) else [int(size) for size in sizes]
     return values * count if len(values) == 1 else values
 
 
@@ -78,14 +78,14 @@ def _convolution(call: Call) -> Value:
     inputs = [x, w] if bias is None else [x, w, bias]
     if call.get("transposed", False):
         attributes["output_padding"] = padding
-        made = call.writer.emit("ConvTranspose", inputs, attributes)[0]
+        result = call.writer.emit("ConvTranspose", inputs, attributes)[0]
     else:
-        made = call.writer.emit("Conv", inputs, attributes)[0]
-    return made.shaped(call.shape)
+        result = call.writer.emit("Conv", inputs, attributes)[0]
+    return result.shaped(call.shape)
 
 
 def _einsum(call: Call) -> Value:
-    operands = [call.of(one) for one in call["tensors"]]
+    operands = [call.of(tensor) for tensor in call["tensors"]]
     return operands[0].op("Einsum", *operands[1:], equation=call["equation"].replace(" ", ""))
 
 
@@ -97,9 +97,9 @@ def _bilinear(call: Call) -> Value:
         for axis in sorted(axes):
             shape = value.tensor.shape
             value = value.shaped((*shape[:axis], 1, *shape[axis:]))
-        i1, i2, i3 = (value if which == k else one for k, one in enumerate((i1, i2, i3)))
+        i1, i2, i3 = (value if which == k else operand for k, operand in enumerate((i1, i2, i3)))
     product = i1 * i2 * i3
-    return product.op("ReduceSum", axes=[int(one) for one in call["sumdim"]], keepdims=0)
+    return product.op("ReduceSum", axes=[int(axis) for axis in call["sumdim"]], keepdims=0)
 
 
 def _cdist(call: Call) -> Value:
@@ -137,8 +137,8 @@ def _cosine_similarity(call: Call) -> Value:
     axis = int(call.get("dim", 1)) % max(a.tensor.rank, b.tensor.rank)
     shape = np.broadcast_shapes(a.tensor.shape, b.tensor.shape)
     a, b = a.spread_to(shape), b.spread_to(shape)
-    norms = [root(one.op("ReduceSumSquare", axes=[axis], keepdims=1)) for one in (a, b)]
-    a, b = (one / norm.op("Max", norm.like(epsilon)) for one, norm in zip((a, b), norms, strict=True))
+    norms = [root(operand.op("ReduceSumSquare", axes=[axis], keepdims=1)) for operand in (a, b)]
+    a, b = (operand / norm.op("Max", norm.like(epsilon)) for operand, norm in zip((a, b), norms, strict=True))
     return (a * b).op("ReduceSum", axes=[axis], keepdims=0)
 
 

@@ -50,8 +50,8 @@ def _random_in(call: Call) -> Value:
 
 
 def _normal_in(call: Call) -> Value:
-    made = _normal(call, call.first.shape, float(call.get("mean", 0)), float(call.get("std", 1)))
-    return cast(made, _like(call))
+    numbers = _normal(call, call.first.shape, float(call.get("mean", 0)), float(call.get("std", 1)))
+    return cast(numbers, _like(call))
 
 
 def _normal_of(call: Call) -> Value:
@@ -101,8 +101,8 @@ def _dropout(call: Call) -> Value:
     rank = x.tensor.rank
     lead = 1 if call["unbatched"] else 2
     shape = (*x.tensor.shape[:lead], *[1] * (rank - lead))
-    kept = cast(_uniform(call, shape, 0, 1).op("GreaterOrEqual", call.constant(p, np.float32)), x.tensor.dtype)
-    return x * kept.scaled(1 / (1 - p)) if p < 1 else x * x.like(0)
+    mask = cast(_uniform(call, shape, 0, 1).op("GreaterOrEqual", call.constant(p, np.float32)), x.tensor.dtype)
+    return x * mask.scaled(1 / (1 - p)) if p < 1 else x * x.like(0)
 
 
 def _randperm(call: Call) -> Value:

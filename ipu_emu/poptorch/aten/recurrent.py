@@ -27,18 +27,18 @@ class _Layers:
         x = call.value("input")
         if call["batch_first"]:
             x = x.op("Transpose", perm=[1, 0, 2])
-        states = [call.of(one) for one in call["states"]]
+        states = [call.of(tensor) for tensor in call["states"]]
         finals: list[list[Value]] = [[] for _ in states]
-        each = 4 if self.biased else 2
-        params = [call.of(one) for one in call["params"]]
+        count = 4 if self.biased else 2
+        params = [call.of(tensor) for tensor in call["params"]]
         for layer in range(self.layers):
             outs = []
             for direction in range(self.directions):
                 number = layer * self.directions + direction
-                own = params[number * each : (number + 1) * each]
+                own = params[number * count : (number + 1) * count]
                 starts = [call.sliced(state, [number], [number + 1], [0]) for state in states]
-                made, *ends = self._layer(x, own, starts, direction == 1)
-                outs.append(made)
+                out, *ends = self._layer(x, own, starts, direction == 1)
+                outs.append(out)
                 for final, end in zip(finals, ends, strict=True):
                     final.append(end)
             x = outs[0].op("Concat", outs[1], axis=2) if len(outs) > 1 else outs[0]
@@ -46,12 +46,12 @@ class _Layers:
                 x = call.writer.emit_in("", "Dropout", [x], {"ratio": self.dropout, "training_mode": 1})[0]
         if call["batch_first"]:
             x = x.op("Transpose", perm=[1, 0, 2])
-        joined = [one[0].op("Concat", *one[1:], axis=0) if len(one) > 1 else one[0] for one in finals]
+        joined = [ends[0].op("Concat", *ends[1:], axis=0) if len(ends) > 1 else ends[0] for ends in finals]
         return [x, *joined]
 
     def _layer(self, x: Value, params: list[Value], starts: list[Value], reverse: bool) -> list[Value]:
         hidden = params[1].tensor.shape[1]
-        w, r = (self._reordered(one, hidden) for one in params[:2])
+        w, r = (self._reordered(weights, hidden) for weights in params[:2])
         if self.biased:
             b = self._reordered(params[2], hidden).op("Concat", self._reordered(params[3], hidden), axis=1)
         else:
@@ -63,15 +63,15 @@ class _Layers:
         if self.activation:
             attributes["activations"] = [self.activation]
         count = 3 if self.type == "LSTM" else 2
-        made = self.call.writer.emit_in("", self.type, [x, w, r, b, None, *starts], attributes, count)
+        results = self.call.writer.emit_in("", self.type, [x, w, r, b, None, *starts], attributes, count)
         steps, batch = x.tensor.shape[:2]
-        return [made[0].shaped((steps, batch, hidden)), *made[1:]]
+        return [results[0].shaped((steps, batch, hidden)), *results[1:]]
 
     def _reordered(self, value: Value, hidden: int) -> Value:
         """Gates in ONNX's order, with a leading axis of directions."""
         order = _GATES[self.type]
         if len(order) > 1:
-            pieces = [self.call.sliced(value, [one * hidden], [(one + 1) * hidden], [0]) for one in order]
+            pieces = [self.call.sliced(value, [gate * hidden], [(gate + 1) * hidden], [0]) for gate in order]
             value = pieces[0].op("Concat", *pieces[1:], axis=0)
         return value.shaped((1, *value.tensor.shape))
 

@@ -93,7 +93,7 @@ def _std(call: Call) -> Value:
 
 
 def _var_mean(call: Call) -> list[Value]:
-    return [one.shaped(tuple(out.shape)) for one, out in zip(_moments(call), call.outputs, strict=True)]
+    return [moment.shaped(tuple(out.shape)) for moment, out in zip(_moments(call), call.outputs, strict=True)]
 
 
 def _std_mean(call: Call) -> list[Value]:
@@ -139,10 +139,10 @@ def _cumsum(call: Call) -> Value:
 def _cumprod(call: Call) -> Value:
     """One product per element, because products have gradients."""
     x, axis = cast(call.atleast_1d, call.dtype), call.axis()
-    made = [call.sliced(x, [0], [1], [axis])]
+    products = [call.sliced(x, [0], [1], [axis])]
     for place in range(1, x.tensor.shape[axis]):
-        made.append(made[-1] * call.sliced(x, [place], [place + 1], [axis]))
-    return made[0].op("Concat", *made[1:], axis=axis) if len(made) > 1 else made[0]
+        products.append(products[-1] * call.sliced(x, [place], [place + 1], [axis]))
+    return products[0].op("Concat", *products[1:], axis=axis) if len(products) > 1 else products[0]
 
 
 def _topk(call: Call) -> list[Value]:
@@ -181,7 +181,7 @@ def _middle(call: Call, x: Value, axis: int) -> list[Value]:
     size = x.tensor.shape[axis]
     pairs = [x.ops(2, "Sort", axis=axis, descending=falls, stable=1) for falls in range(1 + x.tensor.dtype.is_float)]
     firsts = [
-        [call.sliced(one, [place], [place + 1], [axis]) for one in pair]
+        [call.sliced(operand, [place], [place + 1], [axis]) for operand in pair]
         for pair, place in zip(pairs, ((size - 1) // 2, 0), strict=False)
     ]
     if len(firsts) == 1:

@@ -34,10 +34,10 @@ def _transpose(call: Call) -> Value:
 
 
 def _t(call: Call) -> Value:
-    made = _transposed(call.x, list(reversed(range(call.first.dim()))))
+    transposed = _transposed(call.x, list(reversed(range(call.first.dim()))))
     if call.first.dim() == 2:
-        call.writer.transposed[made.tensor.id] = call.x
-    return made
+        call.writer.transposed[transposed.tensor.id] = call.x
+    return transposed
 
 
 def _permute(call: Call) -> Value:
@@ -94,8 +94,12 @@ def _unbind(call: Call) -> list[Value]:
 
 
 def _cat(call: Call) -> Value:
-    tensors = [one for one in call["tensors"] if not (one.dim() == 1 and one.numel() == 0 and len(call.shape) != 1)]
-    values = [call.as_type(one, call.dtype) for one in tensors]
+    tensors = [
+        tensor
+        for tensor in call["tensors"]
+        if not (tensor.dim() == 1 and tensor.numel() == 0 and len(call.shape) != 1)
+    ]
+    values = [call.as_type(tensor, call.dtype) for tensor in tensors]
     axis = call.axis("dim", 0, len(call.shape))
     return values[0].op("Concat", *values[1:], axis=axis) if len(values) > 1 else values[0]
 
@@ -103,12 +107,12 @@ def _cat(call: Call) -> Value:
 def _stack(call: Call) -> Value:
     axis = call.axis("dim", 0, len(call.shape))
     shape = tuple(1 if i == axis else size for i, size in enumerate(call.shape))
-    values = [call.as_type(one, call.dtype).shaped(shape) for one in call["tensors"]]
+    values = [call.as_type(tensor, call.dtype).shaped(shape) for tensor in call["tensors"]]
     return values[0].op("Concat", *values[1:], axis=axis) if len(values) > 1 else values[0]
 
 
 def _repeat(call: Call) -> Value:
-    repeats = [int(one) for one in call["repeats"]]
+    repeats = [int(count) for count in call["repeats"]]
     x = call.x
     shape = (1,) * (len(repeats) - x.tensor.rank) + x.tensor.shape
     return x.shaped(shape).op("Tile", call.constant(repeats, np.int64))
@@ -151,12 +155,12 @@ def _rolled(call: Call, x: Value, shift: int, axis: int) -> Value:
 
 
 def _pad(call: Call) -> Value:
-    pads = [int(one) for one in call.get("pad", call.get("padding"))]
+    pads = [int(size) for size in call.get("pad", call.get("padding"))]
     return _padded(call, pads, "constant", call.get("value", 0))
 
 
 def _edges(mode: str) -> Rule:
-    return lambda call: _padded(call, [int(one) for one in call["padding"]], mode, 0)
+    return lambda call: _padded(call, [int(size) for size in call["padding"]], mode, 0)
 
 
 def _padded(call: Call, pads: list[int], mode: str, value: Any) -> Value:
@@ -167,10 +171,10 @@ def _padded(call: Call, pads: list[int], mode: str, value: Any) -> Value:
     for number in range(len(pads) // 2):
         before[rank - 1 - number], after[rank - 1 - number] = pads[2 * number : 2 * number + 2]
     if min(pads, default=0) < 0:
-        starts = [max(-one, 0) for one in before]
+        starts = [max(-size, 0) for size in before]
         ends = [s - max(-a, 0) for s, a in zip(x.tensor.shape, after, strict=True)]
         x = call.sliced(x, starts, ends, list(range(rank)))
-        before, after = [max(one, 0) for one in before], [max(one, 0) for one in after]
+        before, after = [max(size, 0) for size in before], [max(size, 0) for size in after]
     both = [*before, *after]
     if not any(both):
         return x
@@ -195,8 +199,8 @@ def _triangle(upper: int) -> Rule:
     def rule(call: Call) -> Value:
         x, k = call.x, int(call.get("diagonal", 0))
         rows, columns = x.tensor.shape[-2:]
-        kept = np.triu(np.ones((rows, columns), bool), k) if upper else np.tril(np.ones((rows, columns), bool), k)
-        return call.constant(kept).op("Where", x, call.number(0, x))
+        mask = np.triu(np.ones((rows, columns), bool), k) if upper else np.tril(np.ones((rows, columns), bool), k)
+        return call.constant(mask).op("Where", x, call.number(0, x))
 
     return rule
 
@@ -206,9 +210,9 @@ def _unfold(call: Call) -> Value:
     x = call.x
     count = (x.tensor.shape[axis] - size) // step + 1
     places = np.arange(count)[:, None] * step + np.arange(size)
-    made = x.op("Gather", call.constant(places, np.int32), axis=axis)
-    rank = made.tensor.rank
-    return _transposed(made, [*range(axis + 1), *range(axis + 2, rank), axis + 1])
+    windows = x.op("Gather", call.constant(places, np.int32), axis=axis)
+    rank = windows.tensor.rank
+    return _transposed(windows, [*range(axis + 1), *range(axis + 2, rank), axis + 1])
 
 
 def _elements(call: Call) -> Value:

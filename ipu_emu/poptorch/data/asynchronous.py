@@ -62,8 +62,8 @@ def _batches(dataset: Any, rebatched: int | None, drop_last: bool) -> Iterator[A
         count += waiting[-1][0].shape[0]
         while count >= rebatched:
             joined = [torch.cat(parts) for parts in zip(*waiting, strict=True)]
-            yield _rebuilt(shape, [one[:rebatched] for one in joined])
-            waiting, count = [[one[rebatched:] for one in joined]], count - rebatched
+            yield _rebuilt(shape, [tensor[:rebatched] for tensor in joined])
+            waiting, count = [[tensor[rebatched:] for tensor in joined]], count - rebatched
     if count and not drop_last:
         yield _rebuilt(shape, [torch.cat(parts) for parts in zip(*waiting, strict=True)])
 
@@ -103,18 +103,18 @@ def _fill(
                 return
             preloaded, number = False, 0
             for item in _batches(dataset, *rebatched):
-                tensors = [one.contiguous() for one in _leaves(item)]
+                tensors = [tensor.contiguous() for tensor in _leaves(item)]
                 slot = _next(free)
                 if slot is None:
                     return
                 number += 1
                 if len(slots) < buffers:
-                    slots.append([one.clone().share_memory_() for one in tensors])
+                    slots.append([tensor.clone().share_memory_() for tensor in tensors])
                     ready.put((slot, _shape_of(item), slots[-1]))
                     continue
                 held = slots[slot]
-                if [one.shape for one in held] != [one.shape for one in tensors]:
-                    slots[slot] = [one.clone().share_memory_() for one in tensors]
+                if [tensor.shape for tensor in held] != [tensor.shape for tensor in tensors]:
+                    slots[slot] = [tensor.clone().share_memory_() for tensor in tensors]
                     ready.put((slot, _shape_of(item), slots[slot]))
                     continue
                 for mine, other in zip(held, tensors, strict=True):
@@ -133,9 +133,9 @@ def _fill(
 
 def _generator(device: str, state: bytes) -> torch.Generator:
     """A generator in ``state``."""
-    made = torch.Generator(device)
-    made.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
-    return made
+    generator = torch.Generator(device)
+    generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    return generator
 
 
 def _reduced(generator: torch.Generator) -> Any:

@@ -32,7 +32,7 @@ class _Joined:
         for batch in self._sampler:
             waiting.append(list(batch))
             if len(waiting) == self._count:
-                yield [index for one in waiting for index in one]
+                yield [index for indices in waiting for index in indices]
                 waiting = []
 
 
@@ -64,7 +64,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self._options, self._accessor = options, None
         self._draws: Draws | None = None
         self._combined_batch_size: int | None = None if batch_size is None else batch_size * options.batches
-        processes, number = options.Distributed.numProcesses, options.Distributed.processId
+        processes = options.Distributed.numProcesses
         iterable = isinstance(dataset, IterableDataset)
         kwargs["persistent_workers"] = num_workers > 0 if persistent_workers is None else persistent_workers
         if async_options and mode is DataLoaderMode.Sync:
@@ -79,21 +79,12 @@ class DataLoader(torch.utils.data.DataLoader):
             super().__init__(dataset, num_workers=num_workers, **kwargs)
         else:
             worker_size = self._worker_size(mode, drop_last, rebatched_worker_size)
-            if processes > 1 and batch_size is not None and iterable and auto_distributed_partitioning:
-                raise AssertionError(
-                    "auto_distributed_partitioning cannot divide an IterableDataset: give it "
-                    "auto_distributed_partitioning=False and divide the data in the data set"
-                )
-            self._check_sampler(kwargs.get("sampler"), divided=auto_distributed_partitioning)
+            streamed = iterable and batch_size is not None
+            self._check_division(kwargs.get("sampler"), streamed=streamed, divided=auto_distributed_partitioning)
             if batch_size is not None and not iterable and (processes == 1 or auto_distributed_partitioning):
                 order = self._order(dataset, kwargs.get("sampler"), shuffle=bool(shuffle))
                 if order is not None:
-                    assert self._combined_batch_size is not None
-                    kwargs["sampler"] = PartSampler(
-                        order, len(order), self._combined_batch_size, number, processes, drop_last=drop_last,
-                        shifts=isinstance(order, Permutations) and order.shuffled,
-                    )  # fmt: skip
-                    shuffle = None
+                    kwargs["sampler"], shuffle = self._part_of(order, drop_last=drop_last), None
             self._warn_of_remainder(dataset, iterable=iterable, drop_last=drop_last, mode=mode)
             if batch_size is not None:
                 kwargs["drop_last"] = drop_last and not self._rebatches(mode, drop_last)
@@ -102,23 +93,23 @@ class DataLoader(torch.utils.data.DataLoader):
         if not iterable and type(dataset) is not TensorDataset and (processes > 1 or options.random_seed is not None):
             self._draws = Draws(super()._index_sampler)
         if mode is not DataLoaderMode.Sync:
-            given = dict(async_options or {})
+            settings = dict(async_options or {})
             if self._rebatches(mode, drop_last):
-                given |= {"rebatched_size": self._combined_batch_size, "drop_last": drop_last}
-            self._accessor = AsynchronousDataAccessor(_Plain(self), **given)
+                settings |= {"rebatched_size": self._combined_batch_size, "drop_last": drop_last}
+            self._accessor = AsynchronousDataAccessor(_Plain(self), **settings)
 
     def _rebatches(self, mode: DataLoaderMode, drop_last: bool) -> bool:
         return mode is DataLoaderMode.AsyncRebatched or (mode is DataLoaderMode.Async and not drop_last)
 
-    def _worker_size(self, mode: DataLoaderMode, drop_last: bool, asked: int | None) -> int | None:
+    def _worker_size(self, mode: DataLoaderMode, drop_last: bool, size: int | None) -> int | None:
         combined = self._combined_batch_size
-        if asked is None or combined is None:
+        if size is None or combined is None:
             return combined
         if not self._rebatches(mode, drop_last):
             raise AssertionError("rebatched_worker_size needs DataLoaderMode.AsyncRebatched")
-        if asked > combined:
-            raise AssertionError(f"rebatched_worker_size {asked} must be at most the combined batch size {combined}")
-        return asked
+        if size > combined:
+            raise AssertionError(f"rebatched_worker_size {size} must be at most the combined batch size {combined}")
+        return size
 
     def _order(self, dataset: Any, sampler: Any, *, shuffle: bool) -> Permutations | SeededOrder | None:
         """Return the order of samples that all processes have in common; None: that of PyTorch's loader."""
@@ -134,11 +125,27 @@ class DataLoader(torch.utils.data.DataLoader):
             return SeededOrder(sampler, seed)
         return Permutations(len(dataset), seed if shuffle else None)
 
-    def _check_sampler(self, sampler: Any, *, divided: bool) -> None:
-        """Raise poptorch.Error for a DistributedSampler of other processes, or of data that are divided already."""
+    def _part_of(self, order: Permutations | SeededOrder, *, drop_last: bool) -> PartSampler:
+        """Return the samples of this process, in the order that all processes have in common."""
+        assert self._combined_batch_size is not None
+        processes, number = self._options.Distributed.numProcesses, self._options.Distributed.processId
+        shifts = isinstance(order, Permutations) and order.shuffled
+        size = self._combined_batch_size
+        return PartSampler(order, len(order), size, number, processes, drop_last=drop_last, shifts=shifts)
+
+    def _check_division(self, sampler: Any, *, streamed: bool, divided: bool) -> None:
+        """Raise poptorch.Error for a DistributedSampler of other processes, or of data that are divided already.
+
+        Raise AssertionError for ``streamed`` data, which have no order that could be ``divided``.
+        """
+        processes, number = self._options.Distributed.numProcesses, self._options.Distributed.processId
+        if processes > 1 and streamed and divided:
+            raise AssertionError(
+                "auto_distributed_partitioning cannot divide an IterableDataset: give it "
+                "auto_distributed_partitioning=False and divide the data in the data set"
+            )
         if not isinstance(sampler, DistributedSampler):
             return
-        processes, number = self._options.Distributed.numProcesses, self._options.Distributed.processId
         if (sampler.num_replicas, sampler.rank) != (processes, number) or (divided and processes > 1):
             raise refusal(
                 f"The DistributedSampler gives part {sampler.rank} of {sampler.num_replicas}, and this is process "

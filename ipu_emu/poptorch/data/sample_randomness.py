@@ -22,24 +22,24 @@ import torch
 _DEPTH, _MOST = 6, 100
 #: The types of generators, and how to get their state, to set it, and to seed them.
 _TYPES: tuple[tuple[Any, Callable[[Any], Any], Callable[[Any, Any], Any], Callable[[Any, int], Any]], ...] = (
-    (random.Random, lambda one: one.getstate(), lambda one, state: one.setstate(state), lambda one, n: one.seed(n)),
+    (random.Random, lambda rng: rng.getstate(), lambda rng, state: rng.setstate(state), lambda rng, n: rng.seed(n)),
     (
         np.random.RandomState,
-        lambda one: one.get_state(),
-        lambda one, state: one.set_state(state),
-        lambda one, n: one.seed(n & 0xFFFFFFFF),
+        lambda rng: rng.get_state(),
+        lambda rng, state: rng.set_state(state),
+        lambda rng, n: rng.seed(n & 0xFFFFFFFF),
     ),
     (
         np.random.Generator,
-        lambda one: one.bit_generator.state,
-        lambda one, state: setattr(one.bit_generator, "state", state),
-        lambda one, n: setattr(one.bit_generator, "state", type(one.bit_generator)(n).state),
+        lambda rng: rng.bit_generator.state,
+        lambda rng, state: setattr(rng.bit_generator, "state", state),
+        lambda rng, n: setattr(rng.bit_generator, "state", type(rng.bit_generator)(n).state),
     ),
     (
         torch.Generator,
-        lambda one: one.get_state(),
-        lambda one, state: one.set_state(state),
-        lambda one, n: one.manual_seed(n),
+        lambda rng: rng.get_state(),
+        lambda rng, state: rng.set_state(state),
+        lambda rng, n: rng.manual_seed(n),
     ),
 )
 _GENERATORS = tuple(row[0] for row in _TYPES)
@@ -50,11 +50,11 @@ class Generators:
 
     def __init__(self, *holders: Any) -> None:
         shared = (np.random.mtrand._rand, torch.default_generator)
-        held = {id(one): one for one in _held(holders, _DEPTH, set())} | {id(one): one for one in shared}
-        self._generators = [(one, next(row for row in _TYPES if isinstance(one, row[0]))) for one in held.values()]
+        held = {id(rng): rng for rng in (*_held(holders, _DEPTH, set()), *shared)}
+        self._generators = [(rng, next(row for row in _TYPES if isinstance(rng, row[0]))) for rng in held.values()]
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def restored(self) -> Iterator[None]:
         """Context manager: at its end the generators are as before."""
         states = self.states()
         try:
@@ -64,20 +64,20 @@ class Generators:
 
     def states(self) -> list[Any]:
         """Return the states of the generators."""
-        return [random.getstate(), *(row[1](one) for one, row in self._generators)]
+        return [random.getstate(), *(row[1](rng) for rng, row in self._generators)]
 
     def restore(self, states: Sequence[Any]) -> None:
         """Set the states of the generators."""
         random.setstate(states[0])
-        for (one, row), state in zip(self._generators, states[1:], strict=True):
-            row[2](one, state)
+        for (rng, row), state in zip(self._generators, states[1:], strict=True):
+            row[2](rng, state)
 
     def seed(self, *name: Any) -> None:
         """Seed the generators with the values in ``name``, whose texts must be the same in all processes."""
         number = int.from_bytes(hashlib.blake2b(repr(name).encode(), digest_size=7).digest(), "little")
         random.seed(number)
-        for one, row in self._generators:
-            row[3](one, number)
+        for rng, row in self._generators:
+            row[3](rng, number)
 
 
 def _held(holders: Any, depth: int, seen: set[int]) -> Iterator[Any]:
@@ -102,7 +102,7 @@ def _parts(holder: Any) -> list[Any]:
         return [holder.func, holder.args, holder.keywords]
     if isinstance(holder, FunctionType):
         return [*_named(holder), *(cell.cell_contents for cell in holder.__closure__ or () if _is_filled(cell))]
-    functions = [one for one in vars(type(holder)).values() if isinstance(one, FunctionType)]
+    functions = [member for member in vars(type(holder)).values() if isinstance(member, FunctionType)]
     return [*functions, *getattr(holder, "__dict__", {}).values()]
 
 
@@ -110,9 +110,10 @@ def _named(function: FunctionType) -> list[Any]:
     """The generators that a function names, and the functions of its module."""
     named = [function.__globals__.get(name) for name in function.__code__.co_names]
     return [
-        one
-        for one in named
-        if isinstance(one, _GENERATORS) or (isinstance(one, FunctionType) and one.__module__ == function.__module__)
+        value
+        for value in named
+        if isinstance(value, _GENERATORS)
+        or (isinstance(value, FunctionType) and value.__module__ == function.__module__)
     ]
 
 
@@ -125,12 +126,12 @@ def _is_filled(cell: CellType) -> bool:
 
 def items_with_own_numbers(data: Any, generators: Generators, *name: Any) -> Iterator[Any]:
     """Yield the items of ``data``, whose random numbers no other code draws between them."""
-    with generators.kept():
+    with generators.restored():
         generators.seed(*name)
         items = iter(data)
         states = generators.states()
     while True:
-        with generators.kept():
+        with generators.restored():
             generators.restore(states)
             try:
                 item = next(items)
@@ -211,7 +212,7 @@ class SeededSamples(WrappedSamples):
         return self.__getitems__([draw])[0]
 
     def __getitems__(self, draws: list[tuple[int, Any, int]]) -> list[Any]:
-        with self._of_samples().kept():
+        with self._of_samples().restored():
             return self._load([((self._seed, *draw), draw[1]) for draw in draws], at_once=len(draws))
 
 

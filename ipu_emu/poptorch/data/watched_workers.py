@@ -32,11 +32,11 @@ def _watched(loader: DataLoader[Any], batches: Any) -> Iterator[Any]:
             return
         except (OSError, EOFError, RuntimeError) as error:
             own = str(error).startswith("Caught ")  # raised by code of the data set in a worker
-            found = "" if own else _dead(list(getattr(batches, "_workers", ())))
-            if not found:
+            fault = "" if own else _dead(list(getattr(batches, "_workers", ())))
+            if not fault:
                 raise
             loader._iterator = None  # discard persistent workers
-            raise refusal(f"The data were not loaded: DataLoader {found}") from error
+            raise refusal(f"The data were not loaded: DataLoader {fault}") from error
         yield batch
 
 
@@ -45,7 +45,7 @@ def _dead(workers: list[Any]) -> str:
     end = time.monotonic() + _PATIENCE
     while True:
         with contextlib.suppress(RuntimeError):  # from PyTorch's handler, if the signal arrives now
-            codes = [(number, one.pid, one.exitcode) for number, one in enumerate(workers)]
+            codes = [(number, worker.pid, worker.exitcode) for number, worker in enumerate(workers)]
             ended = [f"worker {number} (process {pid}) {way_of_ending(code)}" for number, pid, code in codes if code]
             if ended or not workers or time.monotonic() > end:
                 return ", ".join(ended)

@@ -31,8 +31,8 @@ class Arguments:
     def rebuilt(self, tensors: Sequence[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments with other tensors."""
         source = iter(tensors)
-        return [_filled(one, source) for one in self.positional], {
-            name: _filled(one, source) for name, one in self.named.items()
+        return [_filled(structure, source) for structure in self.positional], {
+            name: _filled(structure, source) for name, structure in self.named.items()
         }
 
     def matching(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -44,13 +44,13 @@ class Arguments:
                 f"{len(self.positional)} arguments but got {len(positional)}."
             )
         _match_keys("keyword arguments", self.named, named)
-        found: list[torch.Tensor] = []
+        matches: list[torch.Tensor] = []
         names = list(self.signature.parameters)
         for number, (old, new) in enumerate(zip(self.positional, positional, strict=True)):
-            _match(names[number] if number < len(names) else f"args[{number}]", old, new, found)
+            _match(names[number] if number < len(names) else f"args[{number}]", old, new, matches)
         for name, old in self.named.items():
-            _match(name, old, named[name], found)
-        return found
+            _match(name, old, named[name], matches)
+        return matches
 
 
 def bound(
@@ -71,9 +71,9 @@ def bound(
     for p in [*plain[len(args) :], *(q for q in parameters.values() if q.kind is q.KEYWORD_ONLY)]:
         if p.name not in kwargs and p.default is p.empty:
             raise Error(f"Mandatory parameter {p.name} missing", "poptorch_py_error")
-    made = signature.bind(*args, **kwargs)
-    made.apply_defaults()
-    return list(made.args), dict(made.kwargs)
+    arguments = signature.bind(*args, **kwargs)
+    arguments.apply_defaults()
+    return list(arguments.args), dict(arguments.kwargs)
 
 
 def leaves(value: Any) -> Any:
@@ -81,11 +81,11 @@ def leaves(value: Any) -> Any:
     if type(value) in PARSERS:
         yield from PARSERS[type(value)].yieldTensors(value)
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from leaves(one)
+        for part in value.values():
+            yield from leaves(part)
     elif isinstance(value, tuple | list):
-        for one in value:
-            yield from leaves(one)
+        for part in value:
+            yield from leaves(part)
     else:
         yield value
 
@@ -96,45 +96,45 @@ def _filled(value: Any, source: Any) -> Any:
     if type(value) in PARSERS:
         return PARSERS[type(value)].reconstruct(value, source)
     if isinstance(value, Mapping):
-        made = {key: _filled(one, source) for key, one in value.items()}
-        return made if type(value) is dict else _like(value, made)
+        parts = {key: _filled(part, source) for key, part in value.items()}
+        return parts if type(value) is dict else _like(value, parts)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_filled(one, source) for one in value))
+        return type(value)(*(_filled(part, source) for part in value))
     if isinstance(value, tuple | list):
-        return type(value)(_filled(one, source) for one in value)
+        return type(value)(_filled(part, source) for part in value)
     return value
 
 
-def _like(value: Any, made: dict[Any, Any]) -> Any:
+def _like(value: Any, parts: dict[Any, Any]) -> Any:
     try:
-        return type(value)(**made)
+        return type(value)(**parts)
     except TypeError:
-        return type(value)(made)
+        return type(value)(parts)
 
 
-def _match(name: str, old: Any, new: Any, found: list[torch.Tensor]) -> None:
+def _match(name: str, old: Any, new: Any, matches: list[torch.Tensor]) -> None:
     if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
         if old.dtype != new.dtype:
             raise Error(f"Data type mismatch for {name}: expected {old.dtype} but got {new.dtype}.")
         if old.shape != new.shape:
             raise Error(f"Shape mismatch for {name}: expected {old.shape} but got {new.shape}.")
-        found.append(new)
+        matches.append(new)
         return
     if type(old) is not type(new):
         raise Error(f"Type mismatch for {name}: expected {type(old)} but got {type(new)}.")
     if type(old) in PARSERS:
         pairs = zip(leaves(old), leaves(new), strict=True)
         for number, (a, b) in enumerate(pairs):
-            _match(f"{name}[{number}]", a, b, found)
+            _match(f"{name}[{number}]", a, b, matches)
     elif isinstance(old, Mapping):
         _match_keys(name, old, new)
-        for key, one in old.items():
-            _match(f"{name}[{key!r}]", one, new[key], found)
+        for key, part in old.items():
+            _match(f"{name}[{key!r}]", part, new[key], matches)
     elif isinstance(old, tuple | list):
         if len(old) != len(new):
             raise Error(f"Length mismatch for {name}: expected {len(old)} but got {len(new)}.")
         for number, (a, b) in enumerate(zip(old, new, strict=True)):
-            _match(f"{name}[{number}]", a, b, found)
+            _match(f"{name}[{number}]", a, b, matches)
     elif isinstance(old, int | float | str | bool) and old != new:
         raise Error(f"Value mismatch for {name}: expected {old} but got {new}.")
 
@@ -216,13 +216,13 @@ def rebuilt(structure: Any, leaves: list[Any]) -> Any:
         original, tensors = parts
         return PARSERS[kind].reconstruct(original, iter([rebuilt(part, leaves) for part in tensors]))
     if issubclass(kind, Mapping):
-        made = {key: rebuilt(part, leaves) for key, part in parts}
+        filled = {key: rebuilt(part, leaves) for key, part in parts}
         if kind is dict:
-            return made
+            return filled
         try:
-            return kind(**made)
+            return kind(**filled)
         except TypeError:
-            return kind(made)
+            return kind(filled)
     values = [rebuilt(part, leaves) for part in parts]
     return kind(*values) if hasattr(kind, "_fields") else kind(values)
 

@@ -16,13 +16,15 @@ def checked_options(model: Any, options: Any, *, training: bool) -> Options:
     """Return the options, new ones for None; raise TypeError if they are not Options, or ``model`` no module."""
     name = "trainingModel" if training else "inferenceModel"
     if not isinstance(model, torch.nn.Module):
-        found = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
-        raise TypeError(f"poptorch.{name} takes a torch.nn.Module, and got {found}")
+        described = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+        raise TypeError(f"poptorch.{name} takes a torch.nn.Module, and got {described}")
     _check_module(model)
-    given = Options() if options is None else options
-    if not isinstance(given, Options):
-        raise TypeError(f"poptorch.{name} takes poptorch.Options(), and got a {type(given).__name__} as its options")
-    return given
+    options = Options() if options is None else options
+    if not isinstance(options, Options):
+        raise TypeError(
+            f"poptorch.{name} takes poptorch.Options(), and got a {type(options).__name__} as its options"
+        )
+    return options
 
 
 def _check_module(model: torch.nn.Module) -> None:
@@ -59,9 +61,9 @@ def check_buffers(module: torch.nn.Module, changed: Sequence[str], options: Opti
     """Raise poptorch.Error if forward changes buffers that replicas share, other than running statistics."""
     norms = {
         f"{path}.{name}".lstrip(".")
-        for path, one in module.named_modules()
-        if isinstance(one, torch.nn.modules.batchnorm._NormBase)
-        for name in one._buffers
+        for path, submodule in module.named_modules()
+        if isinstance(submodule, torch.nn.modules.batchnorm._NormBase)
+        for name in submodule._buffers
     }
     replicas = options.replication_factor * options.Distributed.numProcesses
     if set(changed) <= norms or replicas == 1 or not options.broadcast_buffers:

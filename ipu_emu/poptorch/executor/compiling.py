@@ -212,13 +212,13 @@ def _check_depth(options: Options, stages: int, *, training: bool) -> None:
 
 def _anchors(trace: ModuleTrace, options: Options, *, training: bool) -> tuple[Anchor, ...]:
     mode = output_mode(options, training=training)
-    ids = dict.fromkeys(one for one in trace.outputs if isinstance(one, str))
-    found = {id_: Anchor(id_, _RETURNS[mode], int(options.output_return_period)) for id_ in ids}
-    found |= {id_: Anchor(id_, Return.ALL) for id_ in trace.changed_inputs.values() if id_ not in found}
+    ids = dict.fromkeys(output for output in trace.outputs if isinstance(output, str))
+    anchors = {id: Anchor(id, _RETURNS[mode], int(options.output_return_period)) for id in ids}
+    anchors |= {id: Anchor(id, Return.ALL) for id in trace.changed_inputs.values() if id not in anchors}
     for short, (long, own, period) in options.anchored_tensors.items():
-        asked = mode if own in (None, OutputMode.Default) else own
-        if long in found:
+        chosen = mode if own in (None, OutputMode.Default) else own
+        if long in anchors:
             continue
-        found[long] = Anchor(long, _RETURNS[asked], int(period))
+        anchors[long] = Anchor(long, _RETURNS[chosen], int(period))
         del short
-    return tuple(found.values())
+    return tuple(anchors.values())

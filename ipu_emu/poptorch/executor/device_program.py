@@ -102,15 +102,15 @@ class DeviceProgram(LoadedProgram):
         """Use the values of ``rule`` from the next step on; raise Error if a constant one differs."""
         self.rule = rule
         tensors, data = self.compiled.step.graph.tensors, self.compiled.step.graph.data
-        for id_, value in self.scalars(rule).items():
-            if tensors[id_].role is Role.SCALAR:
-                scaled = self.options.Training.auto_loss_scaling and id_.startswith("lossScaling")
+        for id, value in self.scalars(rule).items():
+            if tensors[id].role is Role.SCALAR:
+                scaled = self.options.Training.auto_loss_scaling and id.startswith("lossScaling")
                 if not scaled:
-                    self.write_scalar(id_, value)
-            elif id_ in data and np.float32(value) != np.float32(data[id_]):
-                name = id_.partition("___")[0]
+                    self.write_scalar(id, value)
+            elif id in data and np.float32(value) != np.float32(data[id]):
+                name = id.partition("___")[0]
                 raise Error(
-                    f"{name} is constant and was {float(data[id_]):g} when the model was compiled; it cannot become "
+                    f"{name} is constant and was {float(data[id]):g} when the model was compiled; it cannot become "
                     f"{value:g}. Mark the attribute as variable before the first call",
                     "popart_exception",
                 )
@@ -125,7 +125,7 @@ class DeviceProgram(LoadedProgram):
         tensors, step = executable.graph.tensors, executable.step
         started = time.perf_counter()
         arrays = [self._grouped(as_numpy(tensor)) for tensor in inputs]
-        outputs = {id_: anchor_array(step, anchor, tensors[id_]) for id_, anchor in executable.anchors.items()}
+        outputs = {id: anchor_array(step, anchor, tensors[id]) for id, anchor in executable.anchors.items()}
         feed = ArrayFeed(dict(zip(self.trace.inputs, arrays, strict=True)), outputs)
         begun = time.perf_counter()
         try:

@@ -49,9 +49,9 @@ class PoplarExecutor(Inspection):
     def __init__(self, model: Any, options: Options | None, *, training: bool, optimizer: Any = None) -> None:
         while isinstance(model, PoplarExecutor):
             model = model.model
-        given = checked_options(model, options, training=training)
-        given._freeze()
-        self._options = given.clone()
+        checked = checked_options(model, options, training=training)
+        checked._freeze()
+        self._options = checked.clone()
         self._options.set(output_mode=output_mode(self._options, training=training))
         self._training = training
         self._user_model = model
@@ -123,7 +123,7 @@ class PoplarExecutor(Inspection):
     def _trace(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[ModuleTrace, Arguments]:
         module = self._model
         arguments = Arguments(type(module).forward.__get__(module), args, kwargs)
-        tensors = [first_micro_batch(one, self._options) for one in arguments.tensors()]
+        tensors = [first_micro_batch(tensor, self._options) for tensor in arguments.tensors()]
 
         def call(shadows: Sequence[torch.Tensor]) -> Any:
             positional, named = arguments.rebuilt(shadows)
@@ -151,7 +151,7 @@ class PoplarExecutor(Inspection):
         if other is not None and other is not self:
             other.copyWeightsToHostIfNeeded()
         trace, self._arguments = self._trace(args, kwargs)
-        self._modes = [(name, one, one.training) for name, one in self.model.named_modules()]
+        self._modes = [(name, module, module.training) for name, module in self.model.named_modules()]
         self._recorded = RecordedState(self._user_model, self._model)
         if self._training and maximizes(self._optimizer):
             trace.negate_loss()
@@ -177,7 +177,7 @@ class PoplarExecutor(Inspection):
 
     def _rule(self, trace: ModuleTrace) -> Any:
         tensors = self._tensors()
-        read = {id_ for op in trace.graph.ops for id_ in op.inputs}
+        read = {id for op in trace.graph.ops for id in op.inputs}
         names = {id(tensors[name]): name for name, grad in trace.parameters.items() if grad and name in read}
         variable = bool(self._options.Training.auto_loss_scaling)
         return rule_of(self._optimizer, names, loss_scaling_variable=variable)
@@ -185,8 +185,8 @@ class PoplarExecutor(Inspection):
     def _tensors(self) -> dict[str, torch.Tensor]:
         """The parameters and buffers of the module by name."""
         module = self._model
-        found = dict(module.named_parameters(remove_duplicate=False))
-        return found | dict(module.named_buffers(remove_duplicate=False))
+        tensors = dict(module.named_parameters(remove_duplicate=False))
+        return tensors | dict(module.named_buffers(remove_duplicate=False))
 
     # Running
 
@@ -212,7 +212,7 @@ class PoplarExecutor(Inspection):
             for text in self._recorded.changes():
                 self._warn_of_change(text)
         tensors = self._given
-        outputs = self._program.run([cleaned(one, f"{number}") for number, one in enumerate(tensors)])
+        outputs = self._program.run([cleaned(tensor, f"{number}") for number, tensor in enumerate(tensors)])
         if self._training:
             self._dirty = True
             self._updates += 1
@@ -248,19 +248,19 @@ class PoplarExecutor(Inspection):
     def _returned(self, outputs: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> Any:
         assert self._program is not None
         trace = self._program.trace
-        for number, id_ in trace.changed_inputs.items():
-            source = torch.from_numpy(np.asarray(outputs[id_])).reshape(-1)
+        for number, id in trace.changed_inputs.items():
+            source = torch.from_numpy(np.asarray(outputs[id])).reshape(-1)
             if source.numel() == tensors[number].numel():
                 with torch.no_grad():
                     tensors[number].copy_(source.reshape(tensors[number].shape))
         leaves = []
-        for one in trace.outputs:
-            if isinstance(one, str):
-                leaves.append(as_output(outputs[one].copy()))
+        for output in trace.outputs:
+            if isinstance(output, str):
+                leaves.append(as_output(outputs[output].copy()))
             else:
-                if isinstance(one, torch.Tensor):
+                if isinstance(output, torch.Tensor):
                     warnings.warn("A tensor of the host is returned as it is, without a batch", stacklevel=3)
-                leaves.append(one)
+                leaves.append(output)
         for short, (long, _, _) in self._options.anchored_tensors.items():
             if long in outputs:
                 self._anchored[short] = torch.from_numpy(outputs[long].copy())
@@ -390,16 +390,16 @@ class PoplarExecutor(Inspection):
             raise Error("No named buffers marked as updatable via updatableNamedBuffers option")
         program = self._compiled_program()
         program.fetch()
-        program.take({name: one for name, one in self._tensors().items() if name in names})
+        program.take({name: tensor for name, tensor in self._tensors().items() if name in names})
         program.upload()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
         """Load parameters and buffers into the module, and onto the device if it is attached."""
         self._weights_are_read()
-        made = self.model.load_state_dict(state_dict, strict=strict)
+        keys = self.model.load_state_dict(state_dict, strict=strict)
         if self.isAttachedToDevice():
             self.copyWeightsToDevice()
-        return made
+        return keys
 
     def trained_state(self) -> TrainedState:
         """Return the state that a checkpoint saves and restores, while the device is attached."""
@@ -432,7 +432,7 @@ class PoplarExecutor(Inspection):
                 optimizer._uploads = True
 
     def _warn_of_attributes(self, optimizer: Any) -> None:
-        extra = [one for one in unexpected_attributes(optimizer) if one not in self._known_attributes]
+        extra = [name for name in unexpected_attributes(optimizer) if name not in self._known_attributes]
         if not extra or self._options.relax_optimizer_checks:
             return
         text = f"Ignoring unexpected group 0 attribute in {type(optimizer).__name__} optimizer: {extra}"
@@ -453,7 +453,7 @@ class PoplarExecutor(Inspection):
         states = self.optimizer_states()
         assert program.rule is not None
         scalars = program.scalars(program.rule)
-        return states, {id_: torch.tensor(value, dtype=torch.float32) for id_, value in scalars.items()}
+        return states, {id: torch.tensor(value, dtype=torch.float32) for id, value in scalars.items()}
 
     # Files
 

@@ -109,7 +109,7 @@ class Inspection:
 
 def _latency(steps: Sequence[tuple[float, float, float]], *parts: int) -> Latency:
     """Return the seconds of some parts (0 inputs, 1 device, 2 outputs) of the steps; zeros without steps."""
-    values = [sum(one[k] for k in parts) for one in steps]
+    values = [sum(step[k] for k in parts) for step in steps]
     return (min(values), max(values), sum(values) / len(values)) if values else (0.0, 0.0, 0.0)
 
 
@@ -117,10 +117,10 @@ def _perf_counters(
     steps: Sequence[tuple[float, float, float]], inputs: int, outputs: int, micro_batches: int
 ) -> dict[str, list[list[float]]]:
     """Return the seconds at which inputs and outputs were copied, for each tensor and micro-batch."""
-    given, done = ([sum(step[:k]) for step in steps for _ in range(micro_batches)] for k in (1, 2))
+    read, done = ([sum(step[:k]) for step in steps for _ in range(micro_batches)] for k in (1, 2))
     return {
-        "input": [[0.0] * len(given)] * max(inputs, 1),
-        "input_complete": [given] * max(inputs, 1),
+        "input": [[0.0] * len(read)] * max(inputs, 1),
+        "input_complete": [read] * max(inputs, 1),
         "output": [done] * max(outputs, 1),
         "output_complete": [done] * max(outputs, 1),
     }

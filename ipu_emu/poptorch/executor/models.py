@@ -33,6 +33,6 @@ def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -
     options.connectionType(ConnectionType.Always)
     if edit_opts_fn is not None:
         edit_opts_fn(options)
-    made = PoplarExecutor(content["model"], options, training=content["training"], optimizer=content["optimizer"])
-    made.restore(content)
-    return made
+    executor = PoplarExecutor(content["model"], options, training=content["training"], optimizer=content["optimizer"])
+    executor.restore(content)
+    return executor

@@ -21,23 +21,25 @@ class RecordedState:
     """
 
     def __init__(self, module: torch.nn.Module, traced: torch.nn.Module) -> None:
-        found = [
+        recorded = [
             (f"{path}.{name}".lstrip("."), vars(part), name, value)
             for path, part in module.named_modules()
             for name, value in vars(traced if part is module else part).items()
             if name not in _OF_PYTORCH and isinstance(value, _KINDS)
         ]
-        self._paths = [path for path, _, _, _ in found]
-        self._places = [(attributes, name) for _, attributes, name, _ in found]
-        self._values = [value for _, _, _, value in found]
+        self._paths = [path for path, _, _, _ in recorded]
+        self._places = [(attributes, name) for _, attributes, name, _ in recorded]
+        self._values = [value for _, _, _, value in recorded]
         self._parameters = dict(module.named_parameters())
         self._trained, self._versions = self._of_parameters()
 
     def _of_parameters(self) -> tuple[list[bool], list[int]]:
         """Whether each parameter is trained, and how often it was changed on the host."""
-        own = self._parameters.values()
+        tensors = self._parameters.values()
         with torch._C.DisableTorchFunctionSubclass():  # which would fetch trained weights from the device
-            return list(map(torch.Tensor.requires_grad.__get__, own)), list(map(torch.Tensor._version.__get__, own))
+            return list(map(torch.Tensor.requires_grad.__get__, tensors)), list(
+                map(torch.Tensor._version.__get__, tensors)
+            )
 
     def host_is_device(self) -> None:
         """Note that host and device have the same weights now."""
@@ -56,7 +58,7 @@ class RecordedState:
                 if was is not now:
                     yield f"requires_grad of the parameter {name} was compiled as {was} and is {now} now"
         if versions != self._versions:
-            changed = [one for one, a, b in zip(self._parameters, versions, self._versions, strict=True) if a != b]
+            changed = [name for name, a, b in zip(self._parameters, versions, self._versions, strict=True) if a != b]
             self._versions = versions
             yield f"{', '.join(changed)} changed on the host, and copyWeightsToDevice() was not called"
 

@@ -34,16 +34,16 @@ class _LazyTensor:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for one in args:
-            if isinstance(one, _LazyTensor):
-                _sync(one)
+        for argument in args:
+            if isinstance(argument, _LazyTensor):
+                _sync(argument)
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
 
     def __deepcopy__(self, memory: dict[int, Any]) -> Any:
-        made = _plain(self)
-        memory[id(self)] = made
-        return made
+        copy = _plain(self)
+        memory[id(self)] = copy
+        return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _plain(self).__reduce_ex__(protocol)
@@ -91,11 +91,11 @@ def _subclass(kind: type) -> type:
         return _restored, (original, state(self))
 
     def state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found = original.state_dict(self, *args, **kwargs)
-        for name, value in found.items():
+        state = original.state_dict(self, *args, **kwargs)
+        for name, value in state.items():
             if isinstance(value, _LazyTensor):
-                found[name] = value.detach().as_subclass(torch.Tensor)
-        return found
+                state[name] = value.detach().as_subclass(torch.Tensor)
+        return state
 
     members: dict[str, Callable[..., Any]] = {
         "__getattribute__": getattribute,
@@ -109,9 +109,9 @@ def _subclass(kind: type) -> type:
 
 def _restored(kind: type, state: dict[str, Any]) -> Any:
     """A module of its own class with the state of a wrapped one."""
-    made: Any = object.__new__(kind)
-    made.__dict__.update(state)
-    return made
+    module: Any = object.__new__(kind)
+    module.__dict__.update(state)
+    return module
 
 
 def wrap(module: Any, executor: Any) -> None:

@@ -15,7 +15,7 @@ class VariableAttributes:
 
     def __init__(self, allowed: Iterable[str], variable: Iterable[str]) -> None:
         self._allowed = list(allowed)
-        self._variable = {one for one in variable if one in self._allowed}
+        self._variable = {name for name in variable if name in self._allowed}
 
     def isConstant(self, attr: str) -> bool:
         """Whether the value is fixed when the model is compiled."""
@@ -50,8 +50,8 @@ class Optimizer:
     _allowed: tuple[str, ...] = ()
     variable_attrs: VariableAttributes
 
-    def _start(self, given: dict[str, Any], own: dict[str, Any]) -> None:
-        passed = [name for name, value in {**given, **own}.items() if value is not None]
+    def _start(self, common: dict[str, Any], own: dict[str, Any]) -> None:
+        passed = [name for name, value in {**common, **own}.items() if value is not None]
         self.variable_attrs = VariableAttributes(self._allowed, passed)
         self.loss_scaling = float(1 if own.get("loss_scaling") is None else own["loss_scaling"])
         self.max_grad_norm = float(math.inf if own.get("max_grad_norm") is None else own["max_grad_norm"])

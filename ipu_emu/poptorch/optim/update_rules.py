@@ -33,7 +33,7 @@ _EXPECTED_GROUP = frozenset({
 def check_optimizer(optimizer: Any, types: tuple[Any, ...] = OF_POPTORCH) -> None:
     """Raise AssertionError for an optimiser of none of the types; warn of a subclass, whose code does not run."""
     if not isinstance(optimizer, types):
-        names = [one.__name__ for one in types]
+        names = [kind.__name__ for kind in types]
         raise AssertionError(f"Unsupported optimizer type. Types supported {names}")
     if type(optimizer) not in types and not isinstance(optimizer, Optimizer):
         warnings.warn(
@@ -52,9 +52,9 @@ def check_optimizer(optimizer: Any, types: tuple[Any, ...] = OF_POPTORCH) -> Non
 
 def form_of(optimizer: Any) -> str:
     """Return the properties that two optimisers must share so that one can replace the other."""
-    kinds = [one for one in (*OF_POPTORCH, *OF_PYTORCH) if isinstance(optimizer, one)]
+    kinds = [kind for kind in (*OF_POPTORCH, *OF_PYTORCH) if isinstance(optimizer, kind)]
     name = kinds[0].__name__.upper()
-    types = [str(getattr(optimizer, one, torch.float32)) for one in ("accum_type", "velocity_accum_type")]
+    types = [str(getattr(optimizer, name, torch.float32)) for name in ("accum_type", "velocity_accum_type")]
     goal = "maximize" if maximizes(optimizer) else "minimize"
     return " ".join([name, *types, str(getattr(optimizer, "use_combined_accum", False)), goal])
 
@@ -107,7 +107,7 @@ def rule_of(optimizer: Any, names: Mapping[int, str], *, loss_scaling_variable: 
     default = make(optimizer.param_groups[0])
     shared: dict[str, Any] = {"loss_scaling": loss_scaling, "specific": specific, "clips": clips}
     shared["accum_type"] = _dtype(optimizer, "accum_type")
-    first, second = (_dtype(optimizer, f"{one}_order_momentum_accum_type") for one in ("first", "second"))
+    first, second = (_dtype(optimizer, f"{moment}_order_momentum_accum_type") for moment in ("first", "second"))
     if isinstance(optimizer, torch.optim.SGD):
         combined = isinstance(optimizer, SGD) and optimizer.use_combined_accum
         mode = Mode.COMBINED if combined else Mode.SEPARATE

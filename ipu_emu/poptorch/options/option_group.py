@@ -72,17 +72,17 @@ class OptionGroup:
         self._values.pop(key, None)
 
     def _groups(self) -> dict[str, OptionGroup]:
-        return {name: one for name, one in self.__dict__.items() if isinstance(one, OptionGroup)}
+        return {name: group for name, group in self.__dict__.items() if isinstance(group, OptionGroup)}
 
     def _freeze(self) -> None:
         object.__setattr__(self, "_is_frozen", True)
-        for one in self._groups().values():
-            one._freeze()
+        for group in self._groups().values():
+            group._freeze()
 
     def _unfreeze(self) -> None:
         object.__setattr__(self, "_is_frozen", False)
-        for one in self._groups().values():
-            one._unfreeze()
+        for group in self._groups().values():
+            group._unfreeze()
 
     def toDict(self) -> dict[str, Any]:
         """Return all values by key."""
@@ -90,7 +90,7 @@ class OptionGroup:
 
     def __repr__(self) -> str:
         lines = [f"{name}: {value!r}" for name, value in self._values.items()]
-        lines += [f"{name.lstrip('_')}: {one!r}" for name, one in self._groups().items()]
+        lines += [f"{name.lstrip('_')}: {group!r}" for name, group in self._groups().items()]
         return f"{type(self).__name__.lstrip('_')}({', '.join(lines)})"
 
     def __getstate__(self) -> dict[str, Any]:

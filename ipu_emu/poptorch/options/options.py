@@ -269,7 +269,7 @@ class Options(OptionGroup):
     def updatableNamedBuffers(self, buffers: list[str]) -> Options:
         """Set the names of the buffers that ``copyNamedBuffersToDevice`` copies."""
         names = list(checked("updatable_named_buffers", buffers, list, tuple))
-        return self.set(updatable_named_buffers=[checked("updatable_named_buffers", one, str) for one in names])
+        return self.set(updatable_named_buffers=[checked("updatable_named_buffers", buffer, str) for buffer in names])
 
     def showCompilationProgressBar(self, show: bool = True) -> Options:
         """Show the progress of the compilation."""
@@ -304,31 +304,31 @@ class Options(OptionGroup):
             for part in name.split("."):
                 target = getattr(target, part)
             arguments = value if isinstance(value, list) else [value]
-            target(*(_enum(one) for one in arguments))
+            target(*(_enum(argument) for argument in arguments))
         return self
 
     def clone(self) -> Options:
         """Return a copy that can be changed."""
-        made = copy.deepcopy(self)
-        made._unfreeze()
-        return made
+        copied = copy.deepcopy(self)
+        copied._unfreeze()
+        return copied
 
     def __deepcopy__(self, memory: dict[int, Any]) -> Options:
-        made = self.__class__.__new__(self.__class__)
-        memory[id(self)] = made
+        copied = self.__class__.__new__(self.__class__)
+        memory[id(self)] = copied
         for name, value in self.__dict__.items():
-            object.__setattr__(made, name, copy.deepcopy(value, memory))
-        made._unfreeze()
-        return made
+            object.__setattr__(copied, name, copy.deepcopy(value, memory))
+        copied._unfreeze()
+        return copied
 
     def toDict(self) -> dict[str, Any]:
         """Return all values; raise AssertionError before an output mode was chosen."""
         if self.defaultOutputMode():
             raise AssertionError("The output mode must not be OutputMode.Default; choose one with outputMode")
-        found = dict(self._values)
-        for one in self._groups().values():
-            found |= one.toDict()
-        return found
+        values = dict(self._values)
+        for group in self._groups().values():
+            values |= group.toDict()
+        return values
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, execution_strategy: {type(self._execution_strategy).__name__})"
@@ -361,7 +361,7 @@ def _count(name: str, value: int) -> int:
 def _enum(value: Any) -> Any:
     if isinstance(value, str) and "." in value:
         kind, _, member = value.partition(".")
-        found = getattr(enums, kind, None)
-        if found is not None:
-            return found[member]
+        enum = getattr(enums, kind, None)
+        if enum is not None:
+            return enum[member]
     return value

@@ -19,7 +19,7 @@ class Stage:
     """The blocks of one stage, and the IPU that it runs on."""
 
     def __init__(self, *block_ids: str) -> None:
-        if not all(isinstance(one, str) for one in block_ids):
+        if not all(isinstance(id, str) for id in block_ids):
             raise AssertionError(f"Block ids are supposed to be strings but got {block_ids}")
         self.blocks = list(block_ids)
         self._ipu: int | None = None
@@ -54,15 +54,15 @@ class _StagedExecution(Strategy):
         if len(args) == 1 and isinstance(args[0], AutoStage):
             self._auto = args[0]
             return
-        for one in args:
-            if isinstance(one, Stage):
-                self._stages.append(one)
-            elif isinstance(one, str):
-                self._stages.append(Stage(one))
-            elif isinstance(one, list | tuple):
-                self._stages.append(Stage(*one))
+        for argument in args:
+            if isinstance(argument, Stage):
+                self._stages.append(argument)
+            elif isinstance(argument, str):
+                self._stages.append(Stage(argument))
+            elif isinstance(argument, list | tuple):
+                self._stages.append(Stage(*argument))
             else:
-                raise AssertionError(f"Expected stages, block ids or one AutoStage, found {one!r}")
+                raise AssertionError(f"Expected stages, block ids or one AutoStage, found {argument!r}")
         seen: set[str] = set()
         for stage in self._stages:
             for block in stage.blocks:
@@ -74,24 +74,24 @@ class _StagedExecution(Strategy):
         """Return the stage with this number, or with the block of this name."""
         if isinstance(stage_id, int):
             return self._stages[stage_id]
-        found = [stage for stage in self._stages if stage_id in stage.blocks]
-        if not found:
+        stages = [stage for stage in self._stages if stage_id in stage.blocks]
+        if not stages:
             names = ", ".join(block for stage in self._stages for block in stage.blocks)
             raise AssertionError(f"No stage has the block '{stage_id}'; there are {names or 'none'}")
-        return found[0]
+        return stages[0]
 
     def place(self, uses: Sequence[BlockUse]) -> list[tuple[int, int]]:
         return self._explicit(uses) if self._stages else self._automatic(uses)
 
     def _explicit(self, uses: Sequence[BlockUse]) -> list[tuple[int, int]]:
         numbers = {block: number for number, stage in enumerate(self._stages) for block in stage.blocks}
-        found = [(0, self._ipu_of(0, BlockUse("")))]
+        places = [(0, self._ipu_of(0, BlockUse("")))]
         for use in uses[1:]:
             if use.user_id not in numbers:
                 raise AssertionError(f"Unknown Block '{use.user_id}' list of expected Blocks: {list(numbers)}")
             number = numbers[use.user_id]
-            found.append((number, self._ipu_of(number, use)))
-        return found
+            places.append((number, self._ipu_of(number, use)))
+        return places
 
     def _ipu_of(self, number: int, use: BlockUse) -> int:
         own = self._stages[number].own_ipu
@@ -142,8 +142,8 @@ class Phase:
     """The stages of one execution phase."""
 
     def __init__(self, *args: Any) -> None:
-        one = args[0] if len(args) == 1 and isinstance(args[0], list | tuple) else args
-        self.stages = [item if isinstance(item, Stage) else Stage(item) for item in one]
+        items = args[0] if len(args) == 1 and isinstance(args[0], list | tuple) else args
+        self.stages = [item if isinstance(item, Stage) else Stage(item) for item in items]
 
     def stage(self, number: int) -> Stage:
         return self.stages[number]
@@ -163,7 +163,7 @@ class _PhasedExecution(Strategy):
     def __init__(self, *phases: Any) -> None:
         if len(phases) == 1 and isinstance(phases[0], list):
             phases = tuple(phases[0])
-        self._phases = [one if isinstance(one, Phase) else Phase(one) for one in phases]
+        self._phases = [phase if isinstance(phase, Phase) else Phase(phase) for phase in phases]
         self._separate = False
 
     def phase(self, phase: int) -> Phase:
@@ -182,12 +182,12 @@ class _PhasedExecution(Strategy):
             for index, stage in enumerate(phase.stages)
             for block in stage.blocks
         }
-        found = [(0, 0)]
+        order = [(0, 0)]
         for use in uses[1:]:
             if use.user_id not in places:
                 raise AssertionError(f"Unknown Block '{use.user_id}' list of expected Blocks: {list(places)}")
-            found.append(places[use.user_id])
-        return found
+            order.append(places[use.user_id])
+        return order
 
     def _ipu(self, phase: int, stage: int) -> int:
         return stage

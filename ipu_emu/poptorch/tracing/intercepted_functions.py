@@ -82,7 +82,7 @@ class Functions(TorchFunctionMode):
             self._recorder.paused = False
 
     def _knows(self, *tensors: Any) -> bool:
-        return any(isinstance(one, torch.Tensor) and self._recorder.storages.knows(one) for one in tensors)
+        return any(isinstance(tensor, torch.Tensor) and self._recorder.storages.knows(tensor) for tensor in tensors)
 
     def _recurrent(self, func: Any, args: Any, kwargs: Any) -> Any:
         if len(args) == 9 and isinstance(args[2], list | tuple):  # of padded sequences, not of packed ones
@@ -117,11 +117,11 @@ class Functions(TorchFunctionMode):
         if not isinstance(data, torch.Tensor) or data.dtype not in _FLOATS:
             return func(*args, **kwargs)
 
-        def cast(one: Any) -> Any:
-            weight = isinstance(one, torch.Tensor) and one.dtype in _FLOATS and one.dtype != data.dtype
-            return one.to(data.dtype) if weight else one
+        def cast(argument: Any) -> Any:
+            weight = isinstance(argument, torch.Tensor) and argument.dtype in _FLOATS and argument.dtype != data.dtype
+            return argument.to(data.dtype) if weight else argument
 
-        return func(*(cast(one) for one in args), **{name: cast(one) for name, one in kwargs.items()})
+        return func(*(cast(arg) for arg in args), **{name: cast(arg) for name, arg in kwargs.items()})
 
     def _cosine(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Compute cosine similarity without PyTorch's change in place, which its gradient ignores."""
@@ -157,11 +157,11 @@ class Functions(TorchFunctionMode):
     def _to(self, func: Any, args: Any, kwargs: Any) -> Any:
         tensor, *rest = args
         # While forward is traced, tensors are on the host, so moves to the device have no effect.
-        named = [one for one in [*rest, kwargs.get("device")] if isinstance(one, str)]
+        named = [target for target in [*rest, kwargs.get("device")] if isinstance(target, str)]
         if "cpu" in named and self._knows(tensor):
             raise Error('Illegal move to CPU (via `.to("cpu")`) when using the dispatcher. Remove it from forward')
-        rest = [one for one in rest if not str(one).startswith("ipu")]
-        kwargs = {name: one for name, one in kwargs.items() if not str(one).startswith("ipu")}
+        rest = [argument for argument in rest if not str(argument).startswith("ipu")]
+        kwargs = {name: argument for name, argument in kwargs.items() if not str(argument).startswith("ipu")}
         return func(tensor, *rest, **kwargs) if rest or kwargs else tensor
 
     def _read(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -179,8 +179,8 @@ class Functions(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _differentiated(self, func: Any, args: Any, kwargs: Any) -> Any:
-        tensors = [one for one in [args[0], *args[1:2]] if isinstance(one, torch.Tensor | list | tuple)]
-        flat = [one for group in tensors for one in ([group] if isinstance(group, torch.Tensor) else group)]
+        tensors = [tensor for tensor in [args[0], *args[1:2]] if isinstance(tensor, torch.Tensor | list | tuple)]
+        flat = [tensor for group in tensors for tensor in ([group] if isinstance(group, torch.Tensor) else group)]
         if self._knows(*flat):
             raise Error(
                 f"{func.__name__}() in {self._recorder.where()} differentiates in forward, which the device cannot; "
@@ -216,13 +216,14 @@ def check_hooks(module: torch.nn.Module) -> None:
     """
     hooked = [
         f"the parameter {name}"
-        for name, one in module.named_parameters()
-        if one.requires_grad and (one._backward_hooks or getattr(one, "_post_accumulate_grad_hooks", None))
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad
+        and (parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None))
     ]
     hooked += [
         f"the module {name or 'itself'}"
-        for name, one in module.named_modules()
-        if one._backward_hooks or one._backward_pre_hooks
+        for name, submodule in module.named_modules()
+        if submodule._backward_hooks or submodule._backward_pre_hooks
     ]
     if hooked:
         raise Error(
@@ -243,8 +244,8 @@ def functions_replaced(recorder: OpRecorder) -> Iterator[None]:
         if cls is CheckpointFunction:
             function, _, *inputs = args
             return function(*inputs)
-        tensors = [one for one in [*args, *kwargs.values()] if isinstance(one, torch.Tensor)]
-        if any(recorder.carries(one) for one in tensors):
+        tensors = [tensor for tensor in [*args, *kwargs.values()] if isinstance(tensor, torch.Tensor)]
+        if any(recorder.carries(tensor) for tensor in tensors):
             raise Error(
                 f"{cls.__name__}.apply in {recorder.where()}: the backward function of a torch.autograd.Function "
                 "does not run on the device; write forward with PyTorch's ops, and detach() what has no gradient"

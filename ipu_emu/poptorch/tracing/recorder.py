@@ -76,16 +76,18 @@ class OpRecorder(TorchDispatchMode):
         arguments = _bound(func, args, kwargs)
         tensors = list(tensors_in(arguments.values()))
         mutated = [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-        if any(self.storages.is_of_an_earlier_call(one) for one in tensors):
+        if any(self.storages.is_of_an_earlier_call(tensor) for tensor in tensors):
             raise Error(
                 f"{self.where()} uses a tensor that an earlier call of forward computed, and the graph is recorded "
                 "once: keep it in a buffer, which forward changes in place"
             )
         if base in _FACTORIES:
             return func(*args, **kwargs).zero_()  # what the memory held before must not become a constant
-        if not any(self.storages.knows(one) for one in tensors) and (base not in RANDOM or not self._draws(func)):
+        if not any(self.storages.knows(tensor) for tensor in tensors) and (
+            base not in RANDOM or not self._draws(func)
+        ):
             return host_result(func, base, args, kwargs, arguments)
-        if base in _TO_HOST and (self.counts_batches or all(self.is_known(one) for one in tensors)):
+        if base in _TO_HOST and (self.counts_batches or all(self.is_known(tensor) for tensor in tensors)):
             self.reads_on_host = True
             return func(*args, **kwargs)
         if base in _TO_HOST:
@@ -123,15 +125,17 @@ class OpRecorder(TorchDispatchMode):
             r.alias_info is not None for r in func._schema.returns
         )
         read = self.storages.read if is_view and not mutated else self._operand
-        values = {id(one): read(one) for one in tensors}
+        values = {id(tensor): read(tensor) for tensor in tensors}
         # Results that cannot be read on the host need no values there.
-        unread = base in PRODUCTS and not mutated and not all(one.tensor.id in self.known for one in values.values())
-        given = [(kwargs[name], kwargs[name].shape) for name in mutated if name in kwargs]
+        unread = (
+            base in PRODUCTS and not mutated and not all(value.tensor.id in self.known for value in values.values())
+        )
+        destinations = [(kwargs[name], kwargs[name].shape) for name in mutated if name in kwargs]
         out = zeros_of_product(base, func, args, kwargs) if unread else func(*args, **kwargs)
-        if any(one.shape != shape for one, shape in given):
+        if any(tensor.shape != shape for tensor, shape in destinations):
             raise Error(f"{base} in {self.where()} gives its out= another shape; give it a tensor of the right shape")
         results = _flat(out)
-        if any(one.is_complex() for one in results):
+        if any(result.is_complex() for result in results):
             raise Error(
                 f"aten::{base} in {self.where()} gives complex numbers, which IPUs do not support; compute with "
                 "real and imaginary parts"
@@ -139,11 +143,11 @@ class OpRecorder(TorchDispatchMode):
         rule_name = _IN_PLACE.get(base, base) if mutated and base in _IN_PLACE else base
         call = Call(rule_name, arguments, values, self.writer, self._write)
         call.outputs = results
-        made = self._applied(rule_name, call, results)
+        outputs = self._applied(rule_name, call, results)
         if rule_name in RULES:
             check_arguments(call, func)
-        if any(one.alias_info is not None and one.alias_info.is_write for one in func._schema.returns):
-            for name, value in zip(mutated, made, strict=False):
+        if any(result.alias_info is not None and result.alias_info.is_write for result in func._schema.returns):
+            for name, value in zip(mutated, outputs, strict=False):
                 if value is None or not isinstance(arguments[name], torch.Tensor):
                     continue
                 if base in _TURNS:
@@ -151,7 +155,7 @@ class OpRecorder(TorchDispatchMode):
                 else:
                     self.storages.write(arguments[name], self._changed(arguments[name], value))
             return out
-        for number, (result, value) in enumerate(zip(results, made, strict=True)):
+        for number, (result, value) in enumerate(zip(results, outputs, strict=True)):
             if value is None or not result.numel():
                 continue
             if is_view and self.storages.knows(tensors[0]):
@@ -183,9 +187,9 @@ class OpRecorder(TorchDispatchMode):
 
     def _remember_view(self, name: str, call: Call, base: Any, result: Any, value: Value, number: int) -> None:
         def replay(other: Value) -> Value:
-            made = self._applied(name, call.replacing(base, other), call.outputs)[number]
-            assert made is not None
-            return made
+            output = self._applied(name, call.replacing(base, other), call.outputs)[number]
+            assert output is not None
+            return output
 
         self.storages.view(base, result, value, replay)
 
@@ -193,12 +197,12 @@ class OpRecorder(TorchDispatchMode):
         rule = RULES.get(name)
         if rule is None:
             self.unknown.setdefault(f"aten::{name}", []).append(self.where())
-            return [self.writer.constant(call.array(one)) if one.numel() else None for one in results]
+            return [self.writer.constant(call.array(result)) if result.numel() else None for result in results]
         try:
-            made = rule(call)
+            outputs = rule(call)
         except EmulatorError as error:
             raise Error(f"aten::{name} in {self.where()}: {error}") from error
-        listed = list(made) if isinstance(made, list | tuple) else [made]
+        listed = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
         listed += [None] * (len(results) - len(listed))
         return [
             None if value is None else call.conformed(value, result)
@@ -212,7 +216,7 @@ class OpRecorder(TorchDispatchMode):
         if self.log.current is None:
             raise Error("No active Block, all the ops must belong to a Block")
         self.writer.block = self.log.current
-        values = {id(one): self._operand(one) for one in tensors_in(arguments.values())}
+        values = {id(tensor): self._operand(tensor) for tensor in tensors_in(arguments.values())}
         call = Call(name, arguments, values, self.writer, self._write)
         call.outputs = _flat(out)
         for result, value in zip(call.outputs, self._applied(name, call, call.outputs), strict=True):
@@ -246,21 +250,21 @@ class OpRecorder(TorchDispatchMode):
 
     def line_of(self, op: int) -> str:
         """The file and the line of the program that appended the op with this number."""
-        before = [one for one in self.lines if one[0] <= op]
+        before = [entry for entry in self.lines if entry[0] <= op]
         return f"{before[-1][1]}:{before[-1][2]}" if before else "forward"
 
 
 def _bound(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of an ATen op by name, with its defaults."""
-    found = {}
+    arguments = {}
     for number, argument in enumerate(func._schema.arguments):
         if number < len(args):
-            found[argument.name] = args[number]
+            arguments[argument.name] = args[number]
         elif argument.name in kwargs:
-            found[argument.name] = kwargs[argument.name]
+            arguments[argument.name] = kwargs[argument.name]
         else:
-            found[argument.name] = argument.default_value if argument.has_default_value() else None
-    return found
+            arguments[argument.name] = argument.default_value if argument.has_default_value() else None
+    return arguments
 
 
 def _flat(out: Any) -> list[torch.Tensor]:
@@ -269,13 +273,13 @@ def _flat(out: Any) -> list[torch.Tensor]:
 
 def _alike(args: Sequence[Any]) -> tuple[Any, ...]:
     """The floating-point operands cast to the type of the data: FLOAT16 data with float weights are legal."""
-    floats = [one for one in args if isinstance(one, torch.Tensor) and one.is_floating_point()]
-    if len({one.dtype for one in floats}) < 2:
+    floats = [tensor for tensor in args if isinstance(tensor, torch.Tensor) and tensor.is_floating_point()]
+    if len({tensor.dtype for tensor in floats}) < 2:
         return tuple(args)
     kind = floats[1 if len(floats) > 2 and floats[0].dim() == 1 else 0].dtype
     return tuple(
-        one.to(kind) if isinstance(one, torch.Tensor) and one.is_floating_point() and one.dtype != kind else one
-        for one in args
+        arg.to(kind) if isinstance(arg, torch.Tensor) and arg.is_floating_point() and arg.dtype != kind else arg
+        for arg in args
     )
 
 
@@ -289,12 +293,12 @@ class _Carrying:
         self._seen = 0
         self._detached: dict[str, Value] = {}
 
-    def __contains__(self, id_: str) -> bool:
+    def __contains__(self, id: str) -> bool:
         for op in self._graph.ops[self._seen :]:
-            if op.type != "Detach" and any(one in self._through or one in self.trained for one in op.inputs):
-                self._through.update(one for one in op.outputs if self._graph.tensors[one].dtype.is_float)
+            if op.type != "Detach" and any(source in self._through or source in self.trained for source in op.inputs):
+                self._through.update(out for out in op.outputs if self._graph.tensors[out].dtype.is_float)
         self._seen = len(self._graph.ops)
-        return id_ in self._through or id_ in self.trained
+        return id in self._through or id in self.trained
 
     def detached(self, value: Value) -> Value:
         """Return ``value`` without its gradient, always the same tensor."""
@@ -315,15 +319,15 @@ class _KnownValues:
         self._unknown: set[str] = set()
         self._seen = 0
 
-    def __contains__(self, id_: str) -> bool:
+    def __contains__(self, id: str) -> bool:
         """Whether a tensor is known: it does not depend on parameters, inputs or random numbers."""
         for op in self._graph.ops[self._seen :]:
-            if op.type.startswith("Random") or any(one and not self._is_source(one) for one in op.inputs):
+            if op.type.startswith("Random") or any(source and not self._is_source(source) for source in op.inputs):
                 self._unknown.update(op.outputs)
         self._seen = len(self._graph.ops)
-        return self._is_source(id_)
+        return self._is_source(id)
 
-    def _is_source(self, id_: str) -> bool:
-        role = self._graph.tensors[id_].role
-        is_parameter = role is Role.WEIGHT and id_ not in self.buffers
-        return role is not Role.INPUT and not is_parameter and id_ not in self._unknown
+    def _is_source(self, id: str) -> bool:
+        role = self._graph.tensors[id].role
+        is_parameter = role is Role.WEIGHT and id not in self.buffers
+        return role is not Role.INPUT and not is_parameter and id not in self._unknown

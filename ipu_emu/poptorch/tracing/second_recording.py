@@ -27,8 +27,8 @@ _PARTS = ("_parameters", "_buffers", "_modules")
 
 def other_data(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return other values that suit the same uses: each last axis backwards, and floating-point numbers smaller."""
-    turned = [one.detach().flip(-1) if one.dim() else one.detach() for one in inputs]
-    return [one * 0.75 if one.is_floating_point() else one for one in turned]
+    turned = [tensor.detach().flip(-1) if tensor.dim() else tensor.detach() for tensor in inputs]
+    return [tensor * 0.75 if tensor.is_floating_point() else tensor for tensor in turned]
 
 
 def random_states() -> tuple[Any, ...]:
@@ -46,7 +46,10 @@ def seeds(*, drawn: bool) -> Sequence[tuple[int, int]]:
 def other_state(module: torch.nn.Module, seeds: tuple[int, int]) -> Iterator[None]:
     """Context manager: other random numbers, no output; at its end the program's state is as before."""
     state, numbers, tensors = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    held = [(one, {k: v for k, v in one.__dict__.items() if k not in _PARTS}) for one in module.modules()]
+    held = [
+        (submodule, {k: v for k, v in submodule.__dict__.items() if k not in _PARTS})
+        for submodule in module.modules()
+    ]
     random.seed(seeds[0])
     np.random.seed(seeds[1])
     torch.manual_seed(seeds[0])
@@ -58,14 +61,14 @@ def other_state(module: torch.nn.Module, seeds: tuple[int, int]) -> Iterator[Non
         random.setstate(state)
         np.random.set_state(numbers)
         torch.set_rng_state(tensors)
-        for one, attributes in held:
-            one.__dict__.update(attributes)
+        for submodule, attributes in held:
+            submodule.__dict__.update(attributes)
 
 
 def check_same(first: Graph, second: Graph, line: Any) -> None:
     """Raise poptorch.Error with the first difference; ``line`` returns the program's line of an op of ``second``."""
-    for number, (one, other) in enumerate(zip(first.ops, second.ops, strict=False)):
-        difference = _difference(first, one, second, other)
+    for number, (op, other) in enumerate(zip(first.ops, second.ops, strict=False)):
+        difference = _difference(first, op, second, other)
         if difference:
             raise _changed(other, line(number), difference)
     if len(first.ops) != len(second.ops):
@@ -83,14 +86,14 @@ def _changed(op: Op, line: str, difference: str) -> Error:
     )
 
 
-def _difference(first: Graph, one: Op, second: Graph, other: Op) -> str:
-    if one.type != other.type:
-        return f"{one.type}, then {other.type}"
-    if one.attributes != other.attributes and not _equal(one.attributes, other.attributes):
-        name = next(n for n in one.attributes if not _equal(one.attributes[n], other.attributes.get(n)))
-        return f"{name} = {one.attributes[name]}, then {other.attributes.get(name)}"
-    for a, b in zip(one.inputs, other.inputs, strict=False):
-        values = [g.data.get(id_) if _is_constant(g, id_) else None for g, id_ in ((first, a), (second, b))]
+def _difference(first: Graph, op: Op, second: Graph, other: Op) -> str:
+    if op.type != other.type:
+        return f"{op.type}, then {other.type}"
+    if op.attributes != other.attributes and not _equal(op.attributes, other.attributes):
+        name = next(n for n in op.attributes if not _equal(op.attributes[n], other.attributes.get(n)))
+        return f"{name} = {op.attributes[name]}, then {other.attributes.get(name)}"
+    for a, b in zip(op.inputs, other.inputs, strict=False):
+        values = [g.data.get(id) if _is_constant(g, id) else None for g, id in ((first, a), (second, b))]
         if (values[0] is None) != (values[1] is None) or (values[0] is None and a != b):
             return f"input {a}, then {b}"
         if values[0] is not None and values[0] is not values[1] and not _equal(*values):
@@ -98,18 +101,18 @@ def _difference(first: Graph, one: Op, second: Graph, other: Op) -> str:
     return ""
 
 
-def _is_constant(graph: Graph, id_: str) -> bool:
-    return bool(id_) and graph.tensors[id_].role is Role.CONSTANT
+def _is_constant(graph: Graph, id: str) -> bool:
+    return bool(id) and graph.tensors[id].role is Role.CONSTANT
 
 
 def _text(value: Any) -> str:
     return str(value) if value.size == 1 else f"{value.dtype} {list(value.shape)} with {value.reshape(-1)[:3]}"
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        same = np.shape(one) == np.shape(other)
-        return bool(same and np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind == "f"))
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
-    return bool(one == other or (one != one and other != other))
+def _equal(first: Any, other: Any) -> bool:
+    if isinstance(first, np.ndarray) or isinstance(other, np.ndarray):
+        same = np.shape(first) == np.shape(other)
+        return bool(same and np.array_equal(first, other, equal_nan=np.asarray(first).dtype.kind == "f"))
+    if isinstance(first, Mapping) and isinstance(other, Mapping):
+        return first.keys() == other.keys() and all(_equal(first[name], other[name]) for name in first)
+    return bool(first == other or (first != first and other != other))

@@ -15,18 +15,18 @@ def zeros_of_product(name: str, func: Any, args: Any, kwargs: Any) -> torch.Tens
     """Return zeros with the shape and type of the result of one of ``PRODUCTS``; raise the same errors as PyTorch."""
     first, second = args[PRODUCTS[name] : PRODUCTS[name] + 2]
     if name == "convolution":
-        made = func(*map(_abstract, args), **kwargs)
-        return torch.zeros(made.shape, dtype=made.dtype)
+        product = func(*map(_abstract, args), **kwargs)
+        return torch.zeros(product.shape, dtype=product.dtype)
     shape = (*first.shape[:-1], second.shape[-1])
-    if not _match(first, second) or not all(_spreads(one, shape) for one in args[: PRODUCTS[name]]):
+    if not _match(first, second) or not all(_spreads(tensor, shape) for tensor in args[: PRODUCTS[name]]):
         return func(*args, **kwargs)
     return torch.zeros(shape, dtype=first.dtype)
 
 
-def _abstract(one: Any) -> Any:
-    if not isinstance(one, torch.Tensor):
-        return one
-    return torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device="meta")
+def _abstract(argument: Any) -> Any:
+    if not isinstance(argument, torch.Tensor):
+        return argument
+    return torch.empty_strided(argument.shape, argument.stride(), dtype=argument.dtype, device="meta")
 
 
 def _match(first: torch.Tensor, second: torch.Tensor) -> bool:
@@ -36,4 +36,4 @@ def _match(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 def _spreads(added: torch.Tensor, shape: tuple[int, ...]) -> bool:
     sizes = zip(reversed(added.shape), reversed(shape), strict=False)
-    return added.dim() <= len(shape) and all(size in (1, whole) for size, whole in sizes)
+    return added.dim() <= len(shape) and all(size in (1, full) for size, full in sizes)

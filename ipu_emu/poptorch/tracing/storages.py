@@ -131,8 +131,8 @@ class Storages:
         """Make the storage of a constant part of the graph, before a change in place."""
         if self.knows(tensor):
             return
-        whole = self._whole(tensor)
-        self.set(whole, self._writer.constant(as_numpy(whole, copy=True)))
+        memory = self._whole(tensor)
+        self.set(memory, self._writer.constant(as_numpy(memory, copy=True)))
 
     @staticmethod
     def _whole(tensor: torch.Tensor) -> torch.Tensor:
@@ -147,11 +147,11 @@ class Storages:
         storage, key = self._storages[_address(tensor)], _key(tensor)
         root = storage.views[storage.root]
         if key == storage.root:
-            made = value
+            written = value
         else:
-            made = self._replaced(self._read(storage, storage.root), storage.root, key, value)
+            written = self._replaced(self._read(storage, storage.root), storage.root, key, value)
         storage.generation += 1
-        root.value, root.generation = made, storage.generation
+        root.value, root.generation = written, storage.generation
         if key != storage.root and key in storage.views:
             storage.views[key].value = value
             storage.views[key].generation = storage.generation
@@ -172,8 +172,8 @@ class Storages:
             wanted = wanted + np.arange(size).reshape(shape) * stride
         flat = np.broadcast_to(places, root[1]).reshape(-1)
         order = np.argsort(flat, kind="stable")
-        found = np.searchsorted(flat[order], wanted.reshape(-1))
-        return order[np.minimum(found, len(flat) - 1)].astype(np.int32)
+        positions = np.searchsorted(flat[order], wanted.reshape(-1))
+        return order[np.minimum(positions, len(flat) - 1)].astype(np.int32)
 
     def _gathered(self, storage: _Storage, key: _Key) -> Value:
         root = self._read(storage, storage.root)
@@ -192,10 +192,10 @@ class Storages:
                 pieces.insert(0, _slice(flat, 0, first))
             if first + part < count:
                 pieces.append(_slice(flat, first + part, count))
-            made = pieces[0].op("Concat", *pieces[1:], axis=0) if len(pieces) > 1 else new
+            changed = pieces[0].op("Concat", *pieces[1:], axis=0) if len(pieces) > 1 else new
         else:
-            made = flat.op("ScatterElements", self._writer.constant(indices), new, axis=0)
-        return made.shaped(root_key[1])
+            changed = flat.op("ScatterElements", self._writer.constant(indices), new, axis=0)
+        return changed.shaped(root_key[1])
 
 
 def _slice(flat: Value, start: int, end: int) -> Value:

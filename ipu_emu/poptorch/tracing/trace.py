@@ -88,7 +88,7 @@ class _Tracer:
         self, inputs: Sequence[torch.Tensor], call: Callable[[Sequence[torch.Tensor]], Any], training: bool
     ) -> ModuleTrace:
         self.training = training
-        shadows = [self._shadow(number, one) for number, one in enumerate(inputs)]
+        shadows = [self._shadow(number, tensor) for number, tensor in enumerate(inputs)]
         self._add_variables()
         if training:
             check_hooks(self.module)
@@ -103,17 +103,17 @@ class _Tracer:
         outputs = [self._output(leaf) for leaf in leaves]
         loss = self._loss() if training else None
         changed = {
-            number: self._own(self.storages.read(one)).tensor.id
-            for number, one in enumerate(shadows)
-            if self.storages.changes(one)
+            number: self._own(self.storages.read(shadow)).tensor.id
+            for number, shadow in enumerate(shadows)
+            if self.storages.changes(shadow)
         }
         changed_buffers = self._write_buffers()
         parameters = {
-            name: bool(one.requires_grad)
-            for name, one in self.variables.items()
-            if isinstance(one, torch.nn.Parameter) and name in self.writer.graph.tensors
+            name: bool(tensor.requires_grad)
+            for name, tensor in self.variables.items()
+            if isinstance(tensor, torch.nn.Parameter) and name in self.writer.graph.tensors
         }
-        buffers = [n for n, one in self.variables.items() if not isinstance(one, torch.nn.Parameter)]
+        buffers = [n for n, tensor in self.variables.items() if not isinstance(tensor, torch.nn.Parameter)]
         return ModuleTrace(
             self.writer.graph, ids, outputs, structure, loss, parameters, buffers, changed, self.log.uses, self.tied,
             changed_buffers=changed_buffers, overlaps=self.overlaps,
@@ -127,8 +127,8 @@ class _Tracer:
         shadow = tensor.detach().clone(memory_format=torch.contiguous_format)
         if shadow.dtype in (torch.float64, torch.bfloat16):
             shadow = shadow.float()
-        made = Tensor(f"input/{number}", device_dtype(shadow.dtype), tuple(shadow.shape), Role.INPUT)
-        self.storages.set(shadow, self.writer.value(self.writer.graph.add(made)))
+        input_tensor = Tensor(f"input/{number}", device_dtype(shadow.dtype), tuple(shadow.shape), Role.INPUT)
+        self.storages.set(shadow, self.writer.value(self.writer.graph.add(input_tensor)))
         return shadow
 
     def _add_variables(self) -> None:
@@ -147,11 +147,11 @@ class _Tracer:
             local, processes = self.replicas
             groups = groups_of(tensor, name, replicas=local * processes, processes=processes)
             shape = tuple(tensor.shape) if groups is None else tuple(tensor.shape[1:])
-            made = Tensor(name, device_dtype(tensor.dtype), shape, Role.WEIGHT, groups)
+            variable = Tensor(name, device_dtype(tensor.dtype), shape, Role.WEIGHT, groups)
             # Not a copy: the values are read again when the device is attached.
-            self.writer.graph.add(made, as_numpy(tensor))
+            self.writer.graph.add(variable, as_numpy(tensor))
             seen_by_one = tensor if groups is None else self._part(tensor)
-            self.storages.set(seen_by_one, self.writer.value(made))
+            self.storages.set(seen_by_one, self.writer.value(variable))
             self.variables[name] = seen_by_one
             if self.training and tensor.requires_grad and isinstance(tensor, torch.nn.Parameter):
                 self.recorder.carrying.trained.add(name)
@@ -160,39 +160,41 @@ class _Tracer:
 
     def _part(self, tensor: torch.Tensor) -> torch.nn.Parameter:
         """The part of one replica of a parameter with groups: the first entry of ``tensor``."""
-        made = torch.nn.Parameter(tensor.detach()[0].clone(), requires_grad=tensor.requires_grad)
-        self.parts[id(tensor)] = made
-        return made
+        part = torch.nn.Parameter(tensor.detach()[0].clone(), requires_grad=tensor.requires_grad)
+        self.parts[id(tensor)] = part
+        return part
 
     @contextmanager
     def _host_state(self) -> Iterator[None]:
         """Context manager that restores buffers, parameters and the random state of the host."""
         state = torch.get_rng_state()
-        buffers = [(one, one.detach().clone()) for one in self.module.buffers()]
-        versions = {name: one._version for name, one in self.module.named_buffers()}
-        tables = [(one, dict(one._buffers), dict(one._parameters)) for one in self.module.modules()]
-        memories = [(one, one.data) for one in (*self.module.buffers(), *self.module.parameters())]
+        buffers = [(buffer, buffer.detach().clone()) for buffer in self.module.buffers()]
+        versions = {name: buffer._version for name, buffer in self.module.named_buffers()}
+        tables = [(module, dict(module._buffers), dict(module._parameters)) for module in self.module.modules()]
+        memories = [(tensor, tensor.data) for tensor in (*self.module.buffers(), *self.module.parameters())]
         try:
             yield
-            self._check_tables(tables, {id(one) for one, old in memories if one.data_ptr() != old.data_ptr()})
+            self._check_tables(tables, {id(tensor) for tensor, data in memories if _has_moved(tensor, data)})
             self.changed = frozenset(
-                name for name, one in self.module.named_buffers() if one._version != versions.get(name, one._version)
+                name
+                for name, buffer in self.module.named_buffers()
+                if buffer._version != versions.get(name, buffer._version)
             )
         finally:
             for owner, old_buffers, old_parameters in tables:
                 owner._buffers.update(old_buffers)
                 owner._parameters.update(old_parameters)
-            for one, old in memories:
-                if one.data_ptr() != old.data_ptr():
-                    one.data = old
+            for tensor, data in memories:
+                if _has_moved(tensor, data):
+                    tensor.data = data
             with torch.no_grad():
-                for one, old in buffers:
-                    one.detach().copy_(old)
+                for buffer, old in buffers:
+                    buffer.detach().copy_(old)
             torch.set_rng_state(state)
 
     def _check_tables(self, tables: Sequence[Any], moved: set[int]) -> None:
         """Raise poptorch.Error for a name that has gone or has another tensor, or whose tensor has other memory."""
-        names = {id(one): name for name, one in self.module.named_modules()}
+        names = {id(module): name for name, module in self.module.named_modules()}
         for owner, buffers, parameters in tables:
             if isinstance(owner, torch.nn.modules.batchnorm._NormBase):
                 continue
@@ -215,7 +217,7 @@ class _Tracer:
     def _modes(self) -> Iterator[None]:
         mha = torch.backends.mha.get_fastpath_enabled()
         checks = torch.distributions.Distribution._validate_args
-        scopes = {id(one): name for name, one in self.module.named_modules()}
+        scopes = {id(module): name for name, module in self.module.named_modules()}
         outer: list[str] = []
 
         def enter(module: torch.nn.Module, inputs: Any) -> None:
@@ -284,16 +286,16 @@ class _Tracer:
             raise Error("Couldn't find a loss in graph!")
         makers = self.writer.graph.producers()
         reached: set[str] = set()
-        for id_ in marked:
-            waiting = list(makers[id_].inputs) if id_ in makers else []
-            found: set[str] = set()
+        for id in marked:
+            waiting = list(makers[id].inputs) if id in makers else []
+            ancestors: set[str] = set()
             while waiting:
-                one = waiting.pop()
-                if one and one not in found:
-                    found.add(one)
-                    waiting += makers[one].inputs if one in makers else ()
-            reached |= found
-        final = [one for one in marked if one not in reached]
+                ancestor = waiting.pop()
+                if ancestor and ancestor not in ancestors:
+                    ancestors.add(ancestor)
+                    waiting += makers[ancestor].inputs if ancestor in makers else ()
+            reached |= ancestors
+        final = [id for id in marked if id not in reached]
         if len(final) != 1:
             raise Error(
                 "Multiple independent losses found in graph. Graph must have one final loss. Wrap final graph loss "
@@ -311,7 +313,7 @@ class _Tracer:
 
     def _output(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
-            if any(isinstance(one, torch.Tensor) for one in getattr(leaf, "__dict__", {}).values()):
+            if any(isinstance(attribute, torch.Tensor) for attribute in getattr(leaf, "__dict__", {}).values()):
                 raise Error(
                     f"forward returns a {type(leaf).__name__} that holds tensors, whose values would be those of the "
                     "first call; return them in a tuple, a list or a dict, or register a parser for the type"
@@ -328,7 +330,7 @@ class _Tracer:
         if value.tensor.role is Role.COMPUTED:
             return value
         graph, name = self.writer.graph, self.writer.name(f"{value.tensor.id}/output")
-        made = Tensor(name, value.tensor.dtype, value.tensor.shape)
+        output = Tensor(name, value.tensor.dtype, value.tensor.shape)
         op = Op(
             "Sum" if value.tensor.dtype.is_float else "Identity",
             (value.tensor.id,),
@@ -337,17 +339,17 @@ class _Tracer:
             "",
             13,
         )
-        graph.append(op, [made])
-        return self.writer.value(made)
+        graph.append(op, [output])
+        return self.writer.value(output)
 
     def _write_buffers(self) -> list[str]:
         """Append the changes of variables at the end of the forward pass."""
-        changed = [(n, one) for n, one in self.variables.items() if self.storages.changes(one)]
+        changed = [(n, tensor) for n, tensor in self.variables.items() if self.storages.changes(tensor)]
         graph, values = self.writer.graph, {}
-        for name, one in changed:
-            if isinstance(one, torch.nn.Parameter) and one.requires_grad:
+        for name, variable in changed:
+            if isinstance(variable, torch.nn.Parameter) and variable.requires_grad:
                 raise Error(f"The parameter {name} is changed in forward; only buffers can be")
-            values[name] = self._own(self.storages.read(one))
+            values[name] = self._own(self.storages.read(variable))
         for name, _ in changed:
             users = [op for op in graph.ops if name in op.inputs]
             if users:  # they, and their gradients, read the old value of the buffer
@@ -385,7 +387,7 @@ def _with_input(op: Op, old: str, new: str) -> Op:
     if old not in op.inputs:
         return op
     return Op(
-        op.type, tuple(new if one == old else one for one in op.inputs), op.outputs, op.attributes, op.domain,
+        op.type, tuple(new if id == old else id for id in op.inputs), op.outputs, op.attributes, op.domain,
         op.version, op.name, op.phase, op.place, op.guard,
     )  # fmt: skip
 
@@ -403,6 +405,10 @@ def _described(out: Any, leaves: list[Any]) -> Any:
         return (type(out), [_described(value, leaves) for value in out])
     leaves.append(out)
     return len(leaves) - 1
+
+
+def _has_moved(tensor: torch.Tensor, data: torch.Tensor) -> bool:
+    return tensor.data_ptr() != data.data_ptr()
 
 
 @span("trace the module", Category.COMPILATION)
@@ -428,7 +434,7 @@ def trace_module(
         tracer = _Tracer(module, changing, scoped=scoped, replicas=replicas, earlier=tracer)
         trace = tracer.run(inputs, call, training)
         new = tracer.changed - changing
-        integers = {name for name, one in module.named_buffers() if not one.is_floating_point()}
+        integers = {name for name, buffer in module.named_buffers() if not buffer.is_floating_point()}
         if not new & integers and not (new and tracer.recorder.reads_on_host):
             break
         changing |= new
@@ -454,7 +460,7 @@ def _counts_batches(module: torch.nn.Module) -> bool:
 
 def _batch_counts(module: torch.nn.Module) -> Iterator[str]:
     """The counts of batches that normalisations in training mode change."""
-    for path, one in module.named_modules():
-        is_norm = isinstance(one, torch.nn.modules.batchnorm._NormBase)
-        if is_norm and one.training and one.num_batches_tracked is not None:
+    for path, submodule in module.named_modules():
+        is_norm = isinstance(submodule, torch.nn.modules.batchnorm._NormBase)
+        if is_norm and submodule.training and submodule.num_batches_tracked is not None:
             yield f"{path}.num_batches_tracked".lstrip(".")

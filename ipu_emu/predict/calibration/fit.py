@@ -112,15 +112,15 @@ def _fit(
 
 def _least_determined(fit: Fit, slope: Values, free: Sequence[bool]) -> int | None:
     """Return the free parameter that the rows determine least, None if they determine all."""
-    found: tuple[float, int] | None = None
+    weakest: tuple[float, int] | None = None
     for index in np.flatnonzero(free):
         kind, strength = _KINDS[index], float(np.linalg.norm(slope[:, index]))
         left = float(np.sqrt(fit.covariance[index, index])) / kind.spread
         if (strength < _STRENGTH or (kind.spread >= _ROUGH and left > _DETERMINED)) and (
-            found is None or strength < found[0]
+            weakest is None or strength < weakest[0]
         ):
-            found = (strength, int(index))
-    return None if found is None else found[1]
+            weakest = (strength, int(index))
+    return None if weakest is None else weakest[1]
 
 
 def _weights(rows: Sequence[Row]) -> Values:
@@ -136,9 +136,9 @@ def step_seconds(model: StepModel, values: Values) -> float:
 def _slope(steps: _Steps, models: Sequence[StepModel], logs: Values) -> tuple[Values, Values]:
     """Return [row, parameter] derivatives of the logarithms of step times, and the logarithms."""
     now, *shifted = (
-        np.log(steps.predicted(models, np.exp(each))) for each in (logs, *(logs + _STEP * np.eye(len(logs))))
+        np.log(steps.predicted(models, np.exp(point))) for point in (logs, *(logs + _STEP * np.eye(len(logs))))
     )
-    return np.stack([(each - now) / _STEP for each in shifted], 1), now
+    return np.stack([(shifted_logs - now) / _STEP for shifted_logs in shifted], 1), now
 
 
 def leave_one_out(rows: Sequence[Row], steps: _Steps | None = None) -> dict[str, Any]:
@@ -159,8 +159,8 @@ def leave_one_out(rows: Sequence[Row], steps: _Steps | None = None) -> dict[str,
         known = zip(PARAMETERS, everything.identified, fit.identified, strict=True)
         lost = [name for name, had, has in known if had and not has]
         expected = steps.predicted(steps.models(left_out), fit.values)
-        for row, one in zip(left_out, expected, strict=True):
-            errors[row.name] = float(one) / row.seconds - 1
+        for row, seconds in zip(left_out, expected, strict=True):
+            errors[row.name] = float(seconds) / row.seconds - 1
             if lost:
                 needs[row.name] = lost
     size = np.abs(list(errors.values()))
@@ -170,8 +170,8 @@ def leave_one_out(rows: Sequence[Row], steps: _Steps | None = None) -> dict[str,
 def _spread(left_out: dict[str, Any]) -> float:
     """Return the root mean square error of left-out rows, capped for those that need a nominal value."""
     errors, needs = left_out["errors"], left_out["needs"]
-    found = [min(abs(error), _UNKNOWN_SPREAD) if name in needs else error for name, error in errors.items()]
-    return float(np.sqrt(np.mean(np.square(found))))
+    residuals = [min(abs(error), _UNKNOWN_SPREAD) if name in needs else error for name, error in errors.items()]
+    return float(np.sqrt(np.mean(np.square(residuals))))
 
 
 def profile_of(rows: Sequence[Row], name: str) -> Profile:
@@ -179,7 +179,7 @@ def profile_of(rows: Sequence[Row], name: str) -> Profile:
     steps = _Steps()
     fit = fitted(rows, None, steps)
     expected = steps.predicted(steps.models(rows), fit.values)
-    residuals = {row.name: float(one) / row.seconds - 1 for row, one in zip(rows, expected, strict=True)}
+    residuals = {row.name: float(seconds) / row.seconds - 1 for row, seconds in zip(rows, expected, strict=True)}
     several = len({row.configuration for row in rows}) > 1
     left_out = leave_one_out(rows, steps) if several else {}
     spread = _spread(left_out) if left_out else _UNKNOWN_SPREAD

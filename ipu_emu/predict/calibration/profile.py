@@ -151,44 +151,44 @@ def shipped() -> Profile:
 
 def _profile(text: str | bytes, name: str) -> Profile:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         fault = "it is not JSON"
     else:
-        fault = _fault(found)
+        fault = _fault(document)
     if fault:
         raise EmulatorError(
             f"--calibration {name} is not a calibration: {fault}; make one with ipu-emu calibrate ROWS.csv -o {name}"
         )
-    parts: dict[str, Any] = {key: found[key] for key in _PARTS if key in found}
-    parts["parameters"] = tuple(Parameter(**each) for each in parts["parameters"])
+    parts: dict[str, Any] = {key: document[key] for key in _PARTS if key in document}
+    parts["parameters"] = tuple(Parameter(**parameter) for parameter in parts["parameters"])
     parts["covariance"] = tuple(map(tuple, parts["covariance"]))
     parts |= {key: tuple(part) for key, part in parts.items() if isinstance(part, list)}
     return Profile(name, **parts)
 
 
-def _fault(found: Any) -> str:
+def _fault(document: Any) -> str:
     """Return why the content of a file is not a valid profile; '' if it is."""
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         return "it is not JSON object"
-    if found.get("schema") != _SCHEMA:
+    if document.get("schema") != _SCHEMA:
         return f"its schema is not '{_SCHEMA}'"
-    missing = [key for key in _PARTS if key not in found and key not in _OPTIONAL]
+    missing = [key for key in _PARTS if key not in document and key not in _OPTIONAL]
     if missing:
         return f"it has no {missing[0]}"
-    unknown = [key for key in found if key not in _PARTS and key != "schema"]
+    unknown = [key for key in document if key not in _PARTS and key != "schema"]
     if unknown:
         return f"it has an unknown part '{unknown[0]}'"
-    wrong = [key for key, is_right in _PARTS.items() if key in found and not is_right(found[key])]
+    wrong = [key for key, is_right in _PARTS.items() if key in document and not is_right(document[key])]
     if wrong:
         return f"its {wrong[0]} {'are' if wrong[0].endswith('s') else 'is'} not as calibrate writes them"
-    return "" if _agree(found) else "its covariance and the values and sigmas of its parameters disagree"
+    return "" if _agree(document) else "its covariance and the values and sigmas of its parameters disagree"
 
 
-def _agree(found: dict[str, Any]) -> bool:
+def _agree(document: dict[str, Any]) -> bool:
     """Whether the covariance of the logarithms is valid, and agrees with the sigmas."""
-    covariance = np.array(found["covariance"])
-    sigmas = np.array([each["sigma"] / each["value"] for each in found["parameters"]])
+    covariance = np.array(document["covariance"])
+    sigmas = np.array([parameter["sigma"] / parameter["value"] for parameter in document["parameters"]])
     variances = np.diag(covariance)
     return bool(
         (np.abs(covariance) <= _MOST_VARIANCE).all()
@@ -211,7 +211,7 @@ def _is_count(value: object) -> bool:
 
 
 def _are_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def _are_residuals(value: object) -> bool:
@@ -228,13 +228,13 @@ def _is_covariance(value: object) -> bool:
 
 def _are_parameters(value: object) -> bool:
     every = value if isinstance(value, list) else []
-    return all(map(_is_parameter, every)) and [each["name"] for each in every] == list(PARAMETERS)
+    return all(map(_is_parameter, every)) and [parameter["name"] for parameter in every] == list(PARAMETERS)
 
 
 def _is_parameter(value: object) -> bool:
     return (
         isinstance(value, dict)
-        and value.keys() == {each.name for each in fields(Parameter)}
+        and value.keys() == {field.name for field in fields(Parameter)}
         and all(isinstance(value[key], str) for key in ("name", "unit", "meaning"))
         and isinstance(value["identified"], bool)
         and all(_is_number(value[key]) for key in ("value", "sigma"))

@@ -73,7 +73,7 @@ def program_rows(text: str, name: str) -> list[ProgramRow]:
     for number, line in enumerate(lines, 2):
         try:
             instances, accumulation, batch = (
-                _whole(line[each].strip()) for each in ("instances", "accumulation", "batch")
+                _whole(line[column].strip()) for column in ("instances", "accumulation", "batch")
             )
             seconds = _real(line["step_seconds"].strip())
             if min(instances, accumulation, batch) < 1 or not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
@@ -159,22 +159,22 @@ def read_rows(text: str, name: str) -> list[Row]:
             f"{name} {said or 'has no measurement'}; it needs {', '.join(_NEEDED)} and {' or '.join(_MEASURED)}, "
             f"and may have {', '.join(column for column in ('name', 'system', *_READ) if column not in _NEEDED)}"
         )
-    made: dict[tuple[str, ...], Job] = {}
-    rows = [_row(line, f"{name}, line {number}", made) for number, line in enumerate(lines, 2)]
+    jobs: dict[tuple[str, ...], Job] = {}
+    rows = [_row(line, f"{name}, line {number}", jobs) for number, line in enumerate(lines, 2)]
     if not rows:
         raise EmulatorError(f"{name} has no rows; write a line for each measured configuration")
     return rows
 
 
-def _row(line: dict[str, str], where: str, made: dict[tuple[str, ...], Job]) -> Row:
-    """Return the row of a line; ``made`` caches the jobs of earlier lines by their cells."""
+def _row(line: dict[str, str], where: str, jobs: dict[tuple[str, ...], Job]) -> Row:
+    """Return the row of a line; ``jobs`` caches the jobs of earlier lines by their cells."""
     cells = {column.strip(): (cell or "").strip() for column, cell in line.items() if isinstance(cell, str)}
     if None in line:
         raise EmulatorError(
             f'{where}: more cells than the first line has columns; quote cells that have commas: "3,7,7,7"'
         )
     key = tuple(cells.get(column, "") for column in ("system", *_READ))
-    job = made.get(key) or made.setdefault(key, _job(cells, where))
+    job = jobs.get(key) or jobs.setdefault(key, _job(cells, where))
     return Row(cells.get("name") or job.title, job, _seconds(cells, job, where))
 
 
@@ -203,7 +203,7 @@ def _job(cells: dict[str, str], where: str) -> Job:
 
 
 def _seconds(cells: dict[str, str], job: Job, where: str) -> float:
-    column = next((each for each in _MEASURED if cells.get(each)), None)
+    column = next((name for name in _MEASURED if cells.get(name)), None)
     if column is None:
         raise EmulatorError(f"{where}: there is no measurement; fill {' or '.join(_MEASURED)}")
     try:

@@ -7,10 +7,10 @@ steps             other ops of the forward pass before which tiles exchange data
 training_steps    those that training adds: gradients of such ops, sums of gradients of biases, losses
 idle              operations that the matrix unit loses to unused channels: groups of fewer than 16 channels
 looked_up         values read from tables
-kept              values that the backward pass reads, except the output of the previous block
+stashed           values that the backward pass reads, except the output of the previous block
 output            values passed on to the next block; with recomputation only these are kept
 inside            the same for a block within a layer, which has no ``output``, if a placement divides the layer there
-transient         values that are live at the peak of the backward pass, in addition to the kept ones
+transient         values that are live at the peak of the backward pass, in addition to the stashed ones
 unsliced          further such values if logits are computed as a whole instead of in slices
 """
 
@@ -92,7 +92,7 @@ class NetworkBlock:
     training_steps: float = 0.0
     idle: float = 0.0
     looked_up: float = 0.0
-    kept: float = 0.0
+    stashed: float = 0.0
     output: float = 0.0
     inside: float = 0.0
     transient: float = 0.0
@@ -115,8 +115,9 @@ class NetworkBlock:
     def variables(self) -> float:
         """Tensors of weights, if products have a bias, and convolutions have none."""
         norm = self.kind in (BlockKind.ATTENTION, BlockKind.FEED_FORWARD, BlockKind.EMBEDDING)
-        each = {"convolution": 1, "product": 2}
-        return sum(each.get(one.kind, 0) * one.count for one in self.products) + 2 * (norm + len(self.norms))
+        tensors = {"convolution": 1, "product": 2}
+        weights = sum(tensors.get(product.kind, 0) * product.count for product in self.products)
+        return weights + 2 * (norm + len(self.norms))
 
     @property
     def convolution(self) -> float:
@@ -139,7 +140,7 @@ class NetworkBlock:
         return self.convolution + self.product + self.attention
 
     def _flops(self, kind: str) -> float:
-        return sum(each.flops for each in self.products if each.kind == kind)
+        return sum(product.flops for product in self.products if product.kind == kind)
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ class Network:
     @property
     def activations(self) -> float:
         """Values of a sample that training keeps without recomputation."""
-        return sum(block.kept + block.output for block in self.blocks if not block.frozen)
+        return sum(block.stashed + block.output for block in self.blocks if not block.frozen)
 
     def without_homes(self) -> Network:
         """Return the network without placements of blocks."""

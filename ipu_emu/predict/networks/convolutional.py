@@ -31,7 +31,7 @@ class _Sum:
     steps: int = 0
     training_steps: int = 0
     idle: float = 0.0
-    kept: float = 0.0
+    stashed: float = 0.0
     output: float = 0.0
     largest: float = 0.0
     norms: list[int] = field(default_factory=list)
@@ -57,19 +57,19 @@ class _Sum:
 
         The operand of the normalisation is kept, and the result of the function.
         """
-        made, weights = side * side * outputs, convolution((kernel, kernel), inputs // groups, outputs, bias=bias)
+        pixels, weights = side * side * outputs, convolution((kernel, kernel), inputs // groups, outputs, bias=bias)
         flops = 2.0 * side * side * weights.weights
         here = inputs // groups
         self.parameters += weights.trainable
         read = float(inputs * (stride * side) ** 2)
         self.products.append(
-            BlockProduct("convolution", read, float(weights.weights), float(made), flops / 2, data=data)
+            BlockProduct("convolution", read, float(weights.weights), float(pixels), flops / 2, data=data)
         )
         self.idle += flops * (_CHANNELS / here - 1) if groups > 1 and here < _CHANNELS else 0.0
-        self.vector += made * ((_NORM if norm else 0) + function)
-        self.kept += made * (2 if norm and not shortcut else 1)
-        self.output = made
-        self.largest = max(self.largest, 2 * made)
+        self.vector += pixels * ((_NORM if norm else 0) + function)
+        self.stashed += pixels * (2 if norm and not shortcut else 1)
+        self.output = pixels
+        self.largest = max(self.largest, 2 * pixels)
         if norm:
             scales = batch_norm(outputs)
             self.parameters += scales.trainable
@@ -80,23 +80,23 @@ class _Sum:
 
     def transposed(self, side: int, inputs: int, outputs: int) -> None:
         """A transposed convolution of 2 x 2 that doubles the sides, with a bias."""
-        made = side * side * outputs
+        pixels = side * side * outputs
         self.parameters += 4 * inputs * outputs + outputs
         read = float(side * side * inputs // 4)
         weights = float(4 * inputs * outputs)
         self.products.append(
-            BlockProduct("convolution", read, weights, float(made), float(side * side * inputs * outputs))
+            BlockProduct("convolution", read, weights, float(pixels), float(side * side * inputs * outputs))
         )
         self.training_steps += 1
-        self.vector += made
-        self.kept += made
+        self.vector += pixels
+        self.stashed += pixels
 
     def dense(self, inputs: int, outputs: int, *, function: int = _RELU, data: bool = False) -> None:
         self.parameters += dense(inputs, outputs).trainable
         self.products.append(weighted(1, inputs, outputs, data=data))
         self.training_steps += 1
         self.vector += outputs * function
-        self.kept += outputs
+        self.stashed += outputs
         self.output = outputs
 
     def block(self) -> NetworkBlock:
@@ -110,7 +110,7 @@ class _Sum:
             steps=self.steps,
             training_steps=self.training_steps,
             idle=self.idle,
-            kept=self.kept - self.output,
+            stashed=self.stashed - self.output,
             output=self.output,
             transient=self.largest,
             norms=tuple(self.norms),
@@ -120,7 +120,7 @@ class _Sum:
 def _classifier(inputs: int, classes: int, side: int) -> NetworkBlock:
     layer = _Sum("classifier", BlockKind.HEAD)
     layer.vector += side * side * inputs
-    layer.kept += inputs
+    layer.stashed += inputs
     layer.dense(inputs, classes, function=6)
     layer.steps += 1  # the mean of all pixels
     layer.training_steps += 1 + LOSS_STEPS
@@ -171,7 +171,7 @@ def _bottlenecks(
     side = ceil(side / 2)
     stem.steps += 1  # pooling
     stem.training_steps += 1
-    stem.kept += side * side * 64
+    stem.stashed += side * side * 64
     stem.output = side * side * 64
     blocks, inputs = [stem.block()], 64
     for stage, count in enumerate(counts):

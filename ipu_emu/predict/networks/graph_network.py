@@ -2,7 +2,7 @@
 
 a block       the ops between two cuts, one of which multiplies by weights (``graph_cuts.py``)
 a layer       the blocks between two clean cuts
-kept          values that the gradients of the ops read: results of functions such as Relu, operands of others
+stashed       values that the gradients of the ops read: results of functions such as Relu, operands of others
 logits        products by weights that a softmax reads, computed as a whole and not kept for the gradient
 a tied head   a product by a table of an embedding: both blocks are on one IPU
 not counted   ops on weights only, which are computed once, and views
@@ -54,14 +54,14 @@ class _Part:
 
     name: str
     number: int
-    place: int
+    index: int
     parameters: int = 0
     statistics: int = 0
     operations: dict[str, float] = field(default_factory=dict)
     computed: list[BlockProduct] = field(default_factory=list)
     steps: int = 0
     training_steps: int = 0
-    kept: set[str] = field(default_factory=set)
+    stashed: set[str] = field(default_factory=set)
     transient: int = 0
     norms: list[int] = field(default_factory=list)
     multiplied: str = ""
@@ -90,8 +90,8 @@ def graph_network(graph: Graph, name: str, batch: int, homes: tuple[int, ...] = 
     results = graph.tensor((graph.outputs or graph.ops[-1].outputs)[0]).nelms / batch
 
     kind = _DTYPES.get(dtype, "float")
-    found = Network(name, family, "samples", blocks, values, kind, 0, len(inputs), 0, float(results))
-    return replace(found, divided=cache(partial(_divided, graph, name, batch)))
+    network = Network(name, family, "samples", blocks, values, kind, 0, len(inputs), 0, float(results))
+    return replace(network, divided=cache(partial(_divided, graph, name, batch)))
 
 
 def _divided(graph: Graph, name: str, batch: int, ipus: int, work: MicroBatchWork) -> Network:
@@ -103,12 +103,12 @@ def op_blocks(graph: Graph) -> dict[str, str]:
     """The name of the block of each op that depends on an input, by its first output."""
     walk = _Walk.through(graph, 1)
     names = {number: part.name for number, part in walk.parts.items()}
-    found = {}
-    for place, op in enumerate(graph.ops):
+    blocks = {}
+    for index, op in enumerate(graph.ops):
         outputs = [id for id in op.outputs if id and id not in walk.fixed]
         if outputs:
-            found[outputs[0]] = names[walk.cuts.block(place)]
-    return found
+            blocks[outputs[0]] = names[walk.cuts.block(index)]
+    return blocks
 
 
 class _Walk:
@@ -118,7 +118,7 @@ class _Walk:
         self.graph, self.batch = graph, batch
         self.cuts = GraphCuts(graph, homes)
         self.fixed, self.weights = self.cuts.fixed, self.cuts.weights
-        self.heads = {self.cuts.block(place) for place in self.cuts.tied}
+        self.heads = {self.cuts.block(index) for index in self.cuts.tied}
         self.parts: dict[int, _Part] = {}
         self.counted: set[str] = set()
         self.views: dict[str, str] = {}
@@ -128,13 +128,13 @@ class _Walk:
     def through(cls, graph: Graph, batch: int, homes: tuple[int, ...] = ()) -> _Walk:
         """Return the walk after all ops."""
         walk = cls(graph, batch, homes)
-        for place in walk.cuts.computed:
-            walk.visit(place)
+        for index in walk.cuts.computed:
+            walk.visit(index)
         return walk
 
-    def visit(self, place: int) -> None:
-        """Count the op at ``place`` in its block."""
-        op, block = self.graph.ops[place], self.cuts.block(place)
+    def visit(self, index: int) -> None:
+        """Count the op at ``index`` in its block."""
+        op, block = self.graph.ops[index], self.cuts.block(index)
         inputs = [id for id in op.inputs if id]
         view_of = TABLE[op].view_of
         if view_of is not None:
@@ -142,7 +142,7 @@ class _Walk:
             return
         read = [id for id in inputs if id in self.weights]
         is_product = op.type in CONVOLUTIONS | PRODUCTS and bool(read)
-        part = self.parts.setdefault(block, _Part(op.outputs[0], block, place))
+        part = self.parts.setdefault(block, _Part(op.outputs[0], block, index))
         self._note_tables(part, op, read, is_product=is_product)
         self._count_operations(part, op, bool(read))
         self._count_parameters(part, op, read)
@@ -150,15 +150,15 @@ class _Walk:
 
     def blocks(self) -> tuple[NetworkBlock, ...]:
         """The finished blocks, each with its layer."""
-        found, layer = [], ""
+        blocks, layer = [], ""
         for part in self.parts.values():
-            made = self._block(part)
-            own = made.kind is not BlockKind.LAYER
+            block = self._block(part)
+            own = block.kind is not BlockKind.LAYER
             layer = "" if own else layer or part.name
-            home = self.cuts.homes[part.place] if self.cuts.homes else None
-            found.append(replace(made, layer=layer, home=home))
+            home = self.cuts.homes[part.index] if self.cuts.homes else None
+            blocks.append(replace(block, layer=layer, home=home))
             layer = "" if self._ends_layer(part) else layer
-        return tuple(found)
+        return tuple(blocks)
 
     def _ends_layer(self, part: _Part) -> bool:
         after = part.number + 1
@@ -168,9 +168,9 @@ class _Walk:
         """The finished block, for one sample."""
         passed, ends = self.cuts.passed(part.number) / self.batch, self._ends_layer(part)
         output = passed * ends
-        kept = sum(self._values(id) for id in part.kept)
+        stashed = sum(self._values(id) for id in part.stashed)
 
-        def each(kind: str) -> float:
+        def operations(kind: str) -> float:
             return part.operations.get(kind, 0.0) / self.batch
 
         tied = part.table in self.looked_up and part.number in self.heads
@@ -181,12 +181,12 @@ class _Walk:
             part.parameters,
             part.statistics,
             products=tuple(part.computed),
-            vector=each("vector"),
+            vector=operations("vector"),
             steps=part.steps,
             training_steps=part.training_steps,
-            idle=each("idle"),
-            looked_up=each("looked_up"),
-            kept=max(kept - output, 0.0),
+            idle=operations("idle"),
+            looked_up=operations("looked_up"),
+            stashed=max(stashed - output, 0.0),
             output=output,
             inside=passed * (not ends),
             transient=part.transient / self.batch,
@@ -267,6 +267,6 @@ class _Walk:
         elif op.type not in _READS_NOTHING:
             needed = [self._source(id) for id in inputs if id not in self.fixed]
         computed = (id for id in needed if self.graph.tensor(id).role is Role.COMPUTED)
-        others = (*(other.kept for other in self.parts.values() if other is not part), part.logits)
-        part.kept.update(id for id in computed if not any(id in kept for kept in others))
+        others = (*(other.stashed for other in self.parts.values() if other is not part), part.logits)
+        part.stashed.update(id for id in computed if not any(id in stashed for stashed in others))
         part.transient = max(part.transient, 2 * self.graph.tensor(op.outputs[0]).nelms)

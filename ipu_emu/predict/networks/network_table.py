@@ -13,7 +13,8 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.predict.networks.block import Network
 from ipu_emu.predict.networks.convolutional import efficientnet, mlp, resnet, resnet8, resnet50, resnext101, unet
 from ipu_emu.predict.networks.recurrent import rnnt
-from ipu_emu.predict.networks.transformers import bert, bert_span, causal, dino, gpt2, llama, swin, t5, vit
+from ipu_emu.predict.networks.transformers import bert, bert_span, causal, gpt2, llama, t5
+from ipu_emu.predict.networks.vision_transformers import dino, swin, vit
 from popdist_py.messages.suggestion import closest
 
 
@@ -100,37 +101,37 @@ def network(name: str, **options: Any) -> Network:
         close = closest(name, NETWORKS)
         hint = f"did you mean {close}? Else " if close else ""
         raise EmulatorError(f"there is no network '{name}' to predict; {hint}use {', '.join(NETWORKS)}")
-    given = {option: value for option, value in options.items() if value is not None}
+    options_set = {option: value for option, value in options.items() if value is not None}
     takes = inspect.signature(entry.build).parameters
-    wrong = [option for option in given if option not in takes]
+    wrong = [option for option in options_set if option not in takes]
     if wrong:
         settable = [f"--{option}" for option in _SIZES if option in takes]
         raise EmulatorError(
             f"{name} has no {' and no '.join(wrong)} to set; "
             + (f"it takes {', '.join(settable)}" if settable else "leave it out")
         )
-    _check(name, given)
-    return entry.build(**given).renamed(name)
+    _check(name, options_set)
+    return entry.build(**options_set).renamed(name)
 
 
 def _own(name: str, option: str) -> int | None:
     """The size that the network has without options."""
-    found = inspect.signature(NETWORKS[name].build).parameters.get(option)
-    return found.default if found is not None and isinstance(found.default, int) else None
+    parameter = inspect.signature(NETWORKS[name].build).parameters.get(option)
+    return parameter.default if parameter is not None and isinstance(parameter.default, int) else None
 
 
-def _check(name: str, given: dict[str, Any]) -> None:
-    for option, value in given.items():
+def _check(name: str, options: dict[str, Any]) -> None:
+    for option, value in options.items():
         if isinstance(value, int) and value < 1:
             raise EmulatorError(f"{name} with {option} {value} is not possible; use at least 1")
     for start, step in _MULTIPLES.items():
-        size = given.get("size", step)
+        size = options.get("size", step)
         if name.startswith(start) and size % step:
             near = max(1, round(size / step)) * step
             raise EmulatorError(
                 f"{name} with images of {size} x {size} is not possible; use a multiple of {step}, such as {near}"
             )
-    length, masked = given.get("length", _own(name, "length")), given.get("masked")
+    length, masked = options.get("length", _own(name, "length")), options.get("masked")
     if length and masked and masked > length:
         raise EmulatorError(f"{masked} masked positions of {length} are not possible; use at most {length}")
     if name.startswith("bert") and (length or 0) > 512:

@@ -18,7 +18,7 @@ def _lstm(name: str, steps: int, inputs: int, width: int, *, data: bool = False)
         products=(weighted(steps, inputs, 4 * width, data=data), weighted(1, width, 4 * width, count=steps)),
         training_steps=2,
         vector=_GATES * steps * width,
-        kept=6 * steps * width,
+        stashed=6 * steps * width,
         output=steps * width,
         transient=4 * steps * width,
     )
@@ -60,7 +60,7 @@ def rnnt(
             products=products,
             training_steps=3 + LOSS_STEPS,
             vector=pairs * (2 * joint + 6 * vocabulary),
-            kept=pairs * joint,
+            stashed=pairs * joint,
             transient=pairs * vocabulary,
         )
     )

@@ -51,8 +51,8 @@ def product_cycles(
     exchanged = moved * itemsize / generation.exchange_bytes
     longer = np.maximum(0.0, step_cycles(generation) + nominal + exchanged - nominal / share)
     weight = counts * np.where(is_backward, passes[1], passes[0])
-    found: Values = weight @ longer
-    return found
+    cycles: Values = weight @ longer
+    return cycles
 
 
 @lru_cache(maxsize=1024)  # pure: the same for all rates
@@ -61,26 +61,26 @@ def _priced(
 ) -> tuple[Values, Values, Values, Values, Values]:
     """[pass of a product, batch] elements received and multiplications; number, kind and direction of the passes."""
     rows = list(_passes(products, training=training))
-    shapes = np.array([[one for batch in batches for one in [_shape(each.of(batch), way)]] for each, way in rows])
+    shapes = np.array([[_shape(product.of(batch), way) for batch in batches] for product, way in rows])
     flat = shapes.reshape(-1, 4).T
     moved = received_by_each(flat, tiles).reshape(len(rows), len(batches))
     return (
         moved,
         flat[3].reshape(moved.shape),
-        np.array([each.count for each, _ in rows]),
-        np.array([each.kind == "convolution" for each, _ in rows]),
+        np.array([product.count for product, _ in rows]),
+        np.array([product.kind == "convolution" for product, _ in rows]),
         np.array([way > 0 for _, way in rows]),
     )
 
 
 def _passes(products: Sequence[BlockProduct], *, training: bool) -> Iterator[tuple[BlockProduct, int]]:
     """Each product with its passes: 0 forward, 1 and 2 the gradients of its operands."""
-    for each in products:
-        yield each, 0
+    for product in products:
+        yield product, 0
         if training:
-            yield each, 2
-            if not each.data:
-                yield each, 1
+            yield product, 2
+            if not product.data:
+                yield product, 1
 
 
 def _shape(product: BlockProduct, way: int) -> tuple[float, float, float, float]:

@@ -1,4 +1,4 @@
-"""Transformers: BERT, GPT-2, ViT, DINO, Swin, T5, Llama and a small causal model as blocks.
+"""Transformers: BERT, GPT-2, T5, Llama and a small causal model as blocks.
 
 A layer is two blocks, attention and feed-forward, so that a placement may divide it. For L positions of width h,
 and a heads:
@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from ipu_emu.predict.layer_parameters import dense, embedding, layer_norm
 from ipu_emu.predict.networks.block import LOSS_STEPS, BlockKind, BlockProduct, Network, NetworkBlock, weighted
 
-_NORM, _SOFTMAX, _GELU, _SUMS = 8, 6, 10, 4
+NORM, SOFTMAX, _GELU, SUMS = 8, 6, 10, 4
 #: Parts in which logits of a vocabulary are made, so that not all of them are live at once.
 _SLICES = 4
 
 
 @dataclass(frozen=True)
-class _Layer:
+class TransformerLayer:
     """A transformer layer of width ``h`` over ``length`` positions that attend to ``context`` positions.
 
     All heads together have ``space`` values in queries, and ``kv`` in keys and in values; both default to ``h``.
@@ -49,7 +49,7 @@ class _Layer:
         seen, kv = self.context or length, self.kv or space
         weights = 2 * h * (space + kv)
         scores = self.heads * length * seen
-        queries, keys, made = float(length * space), float(seen * space), float(length * seen * space)
+        queries, keys, multiplications = float(length * space), float(seen * space), float(length * seen * space)
         return NetworkBlock(
             name,
             BlockKind.ATTENTION,
@@ -58,13 +58,13 @@ class _Layer:
                 weighted(length, h, space),
                 weighted(length, h, kv, count=2),
                 weighted(length, space, h),
-                BlockProduct("attention", queries, keys, float(scores), made),
-                BlockProduct("attention", float(scores), keys, queries, made),
+                BlockProduct("attention", queries, keys, float(scores), multiplications),
+                BlockProduct("attention", float(scores), keys, queries, multiplications),
             ),
-            vector=(_NORM + _SUMS) * length * h + _SOFTMAX * scores,
+            vector=(NORM + SUMS) * length * h + SOFTMAX * scores,
             steps=6,  # norm, softmax, and transposition of queries, keys, values and result
             training_steps=6 + 4 * self.bias,
-            kept=length * (3 * h + 2 * (self.kv or h)) + scores,
+            stashed=length * (3 * h + 2 * (self.kv or h)) + scores,
             output=length * h,
             transient=2 * scores + 4 * length * h,
         )
@@ -77,10 +77,10 @@ class _Layer:
             BlockKind.FEED_FORWARD,
             parameters=weights + self.bias * (inner + h) + self._norm,
             products=(weighted(length, h, inner, count=2 if self.gated else 1), weighted(length, inner, h)),
-            vector=(_NORM + _SUMS) * length * h + _GELU * length * inner,
+            vector=(NORM + SUMS) * length * h + _GELU * length * inner,
             steps=1,
             training_steps=1 + 2 * self.bias,
-            kept=length * (h + (3 if self.gated else 2) * inner),
+            stashed=length * (h + (3 if self.gated else 2) * inner),
             output=length * h,
             transient=2 * length * inner,
         )
@@ -88,15 +88,14 @@ class _Layer:
     def both(self, name: str) -> tuple[NetworkBlock, NetworkBlock]:
         return self.attention(f"{name}/attention"), self.feed_forward(f"{name}/feed-forward")
 
-
-def _stack(layer: _Layer, layers: int, name: str = "layer") -> tuple[NetworkBlock, ...]:
-    return tuple(block for index in range(layers) for block in layer.both(f"{name}{index}"))
+    def stack(self, layers: int, name: str = "layer") -> tuple[NetworkBlock, ...]:
+        return tuple(block for index in range(layers) for block in self.both(f"{name}{index}"))
 
 
 def _table(name: str, rows: int, h: int, length: int, *, others: int = 0, norm: bool = False) -> NetworkBlock:
     """A token embedding, with the parameters of ``others`` rows of positions and kinds."""
     parameters = embedding(rows + others, h).total + (layer_norm(h).total if norm else 0)
-    sums = (_NORM * norm + _SUMS) * length * h
+    sums = (NORM * norm + SUMS) * length * h
     return NetworkBlock(
         name,
         BlockKind.EMBEDDING,
@@ -105,7 +104,7 @@ def _table(name: str, rows: int, h: int, length: int, *, others: int = 0, norm: 
         steps=1 + bool(others) + norm,
         training_steps=1 + bool(others) + norm,
         looked_up=length * h,
-        kept=length * h * norm,
+        stashed=length * h * norm,
         output=length * h,
         transient=length * h,
     )
@@ -118,10 +117,10 @@ def _logits(name: str, positions: int, h: int, vocabulary: int, *, tied: bool) -
         BlockKind.HEAD,
         0 if tied else embedding(vocabulary, h).total,
         products=(weighted(positions, h, vocabulary),),
-        vector=_SOFTMAX * positions * vocabulary,
+        vector=SOFTMAX * positions * vocabulary,
         steps=1,
         training_steps=1 + LOSS_STEPS,
-        kept=positions * h,
+        stashed=positions * h,
         transient=2 * positions * vocabulary / _SLICES,
         unsliced=2 * positions * vocabulary * (1 - 1 / _SLICES),
         tied=tied,
@@ -157,10 +156,10 @@ def bert(
         extra=True,
     )
     pooler = NetworkBlock("pooler", BlockKind.HEAD, dense(width, width).total, products=(weighted(1, width, width),))
-    pooler = replace(pooler, kept=2 * width, steps=1, training_steps=2)
+    pooler = replace(pooler, stashed=2 * width, steps=1, training_steps=2)
     pair = NetworkBlock("pair", BlockKind.HEAD, dense(width, 2).total, products=(weighted(1, width, 2),), extra=True)
-    pair = replace(pair, kept=width, training_steps=1 + LOSS_STEPS)
-    blocks = (table, *_stack(_Layer(length, width, heads), layers), pooler, pair, words)
+    pair = replace(pair, stashed=width, training_steps=1 + LOSS_STEPS)
+    blocks = (table, *TransformerLayer(length, width, heads).stack(layers), pooler, pair, words)
     results, labels = float(positions * vocabulary), 4 * positions
     return Network("bert", "transformer", "sequences", blocks, 2 * length, "int32", labels, 3, 2, results)
 
@@ -181,12 +180,12 @@ def bert_span(
         BlockKind.HEAD,
         dense(width, 2).total,
         products=(weighted(length, width, 2),),
-        vector=2 * _SOFTMAX * length,
+        vector=2 * SOFTMAX * length,
         training_steps=1 + 2 * LOSS_STEPS,
-        kept=4.0 * length,
+        stashed=4.0 * length,
         transient=2.0 * length,
     )
-    blocks = (table, *_stack(_Layer(length, width, heads), layers), span)
+    blocks = (table, *TransformerLayer(length, width, heads).stack(layers), span)
     return Network("bert-span", "transformer", "sequences", blocks, 3 * length, "int32", 8, 3, 2, 2.0 * length)
 
 
@@ -207,7 +206,7 @@ def gpt2(
 ) -> Network:
     """GPT-2: the output layer shares the weights of the token embedding."""
     table = _table("embedding", vocabulary, width, length, others=context)
-    stack = _stack(_Layer(length, width, heads), layers)
+    stack = TransformerLayer(length, width, heads).stack(layers)
     words = replace(_logits("words", length, width, vocabulary, tied=True), parameters=layer_norm(width).total)
     return _language("gpt2", (table, *stack, words), length, vocabulary)
 
@@ -215,188 +214,11 @@ def gpt2(
 def causal(*, layers: int = 2, width: int = 256, heads: int = 4, length: int = 128, vocabulary: int = 96) -> Network:
     """A small causal model whose output layer has weights of its own."""
     table = _table("embedding", vocabulary, width, length, others=length)
-    stack = _stack(_Layer(length, width, heads), layers)
+    stack = TransformerLayer(length, width, heads).stack(layers)
     words = _logits("words", length, width, vocabulary, tied=False)
     parameters = layer_norm(width).total + dense(width, vocabulary).total
     words = replace(words, parameters=parameters, training_steps=words.training_steps + 1)
     return _language("transformer", (table, *stack, words), length, vocabulary)
-
-
-def _patches(width: int, size: int, patch: int, *, class_token: bool) -> NetworkBlock:
-    count = (size // patch) ** 2
-    weights = 3 * patch * patch * width + width
-    positions = (count + 1) * width + width if class_token else 0
-    return NetworkBlock(
-        "patches",
-        BlockKind.STEM,
-        weights + positions,
-        products=(
-            BlockProduct(
-                "convolution",
-                float(3 * size * size),
-                float(3 * patch * patch * width),
-                float(count * width),
-                float(count * 3 * patch * patch * width),
-                data=True,
-            ),
-        ),
-        vector=_SUMS * count * width,
-        steps=3,  # transposition, and the class token before the patches
-        training_steps=4,
-        kept=3 * size * size,
-        output=(count + class_token) * width,
-        transient=count * width,
-    )
-
-
-def _classifier(width: int, classes: int, positions: int) -> NetworkBlock:
-    return NetworkBlock(
-        "classifier",
-        BlockKind.HEAD,
-        layer_norm(width).total + dense(width, classes).total,
-        products=(weighted(1, width, classes),),
-        vector=_NORM * positions * width + _SOFTMAX * classes,
-        steps=2,  # norm, and the first position of each sequence
-        training_steps=3 + LOSS_STEPS,
-        kept=positions * width + width,
-        transient=2 * classes,
-    )
-
-
-def vit(
-    *,
-    layers: int = 12,
-    width: int = 768,
-    heads: int = 12,
-    size: int = 224,
-    patch: int = 16,
-    classes: int = 1000,
-) -> Network:
-    """ViT: a class token before the patches of an image."""
-    length = (size // patch) ** 2 + 1
-    stack = _stack(_Layer(length, width, heads), layers)
-    blocks = (_patches(width, size, patch, class_token=True), *stack, _classifier(width, classes, length))
-    return Network(
-        "vit", "vision transformer", "images", blocks, 3 * size * size, "uint8", result_values=float(classes)
-    )
-
-
-def _times(block: NetworkBlock, factor: float) -> NetworkBlock:
-    """Return ``block`` with the operations and values of ``factor`` samples, and the same parameters."""
-    names = (
-        "vector",
-        "idle",
-        "looked_up",
-        "kept",
-        "output",
-        "transient",
-        "unsliced",
-    )
-    products = tuple(each.of(factor) for each in block.products)
-    return replace(block, products=products, **{name: factor * getattr(block, name) for name in names})
-
-
-def dino(*, layers: int = 12, width: int = 384, heads: int = 6, local_crops: int = 8) -> Network:
-    """DINO: a student sees two crops of 224 and ``local_crops`` of 96 pixels, a teacher (not trained) the two."""
-    blocks: list[NetworkBlock] = []
-    for name, frozen, local in (("student", False, local_crops), ("teacher", True, 0)):
-        large, small = (
-            (
-                _patches(width, size, 16, class_token=True),
-                *_stack(_Layer((size // 16) ** 2 + 1, width, heads), layers),
-            )
-            for size in (224, 96)
-        )
-        for one, other in zip(large, small, strict=True):
-            both = _times(one, 2)
-            crops = {
-                each: getattr(both, each) + local * getattr(other, each) for each in ("vector", "kept", "output")
-            }
-            steps = {each: getattr(one, each) * (2 if local else 1) for each in ("steps", "training_steps")}
-            products = (*both.products, *(each.of(local) for each in other.products if local))
-            blocks.append(
-                replace(
-                    both, products=products, **crops, **steps, name=f"{name}/{one.name}", frozen=frozen, extra=frozen
-                )
-            )
-        norm = NetworkBlock(f"{name}/norm", BlockKind.HEAD, layer_norm(width).total, frozen=frozen, extra=frozen)
-        blocks += [norm, _projection(f"{name}/projection", width, 2 + local, frozen=frozen)]
-    order = sorted(range(len(blocks)), key=lambda index: index % (len(blocks) // 2))
-    values = 3 * (2 * 224 * 224 + local_crops * 96 * 96)
-    return Network(
-        "dino-vit", "vision transformer", "images", tuple(blocks[index] for index in order), values, "uint8", 0
-    )
-
-
-def _projection(name: str, width: int, crops: int, *, frozen: bool) -> NetworkBlock:
-    """DINO's head: width to 2,048, 2,048 and 256, then 65,536 prototypes."""
-    layers = dense(width, 2048) + dense(2048, 2048) + dense(2048, 256) + dense(256, 65536, bias=False)
-    return NetworkBlock(
-        name,
-        BlockKind.HEAD,
-        layers.total,
-        products=tuple(
-            weighted(crops, inputs, outputs)
-            for inputs, outputs in ((width, 2048), (2048, 2048), (2048, 256), (256, 65536))
-        ),
-        vector=_SOFTMAX * crops * 65536,
-        training_steps=3 + LOSS_STEPS,
-        kept=crops * (2 * 2048 + 256 + 65536),
-        transient=crops * 65536,
-        extra=True,
-        frozen=frozen,
-    )
-
-
-def swin(
-    *,
-    depths: tuple[int, ...] = (2, 2, 6, 2),
-    width: int = 96,
-    heads: int = 3,
-    window: int = 7,
-    size: int = 224,
-    classes: int = 1000,
-) -> Network:
-    """Swin: attention within windows; between stages four neighbours become one position of twice the width."""
-    side, blocks = size // 4, []
-    stem = _patches(width, size, 4, class_token=False)
-    blocks.append(replace(stem, parameters=stem.parameters + layer_norm(width).total))
-    for stage, depth in enumerate(depths):
-        if stage:
-            side //= 2
-            weights = 4 * width * 2 * width
-            merge = NetworkBlock(
-                f"merge{stage}",
-                BlockKind.LAYER,
-                weights + layer_norm(4 * width).total,
-                products=(weighted(side * side, 4 * width, 2 * width),),
-                steps=2,
-                training_steps=2,
-                vector=_NORM * side * side * 4 * width,
-                kept=side * side * 8 * width,
-                output=side * side * 2 * width,
-                transient=side * side * 4 * width,
-            )
-            blocks.append(merge)
-            width, heads = 2 * width, 2 * heads
-        layer = _Layer(side * side, width, heads, context=window * window)
-        bias = (2 * window - 1) ** 2 * heads
-        for index in range(depth):
-            name = f"stage{stage}/layer{index}"
-            blocks += [
-                layer.attention(f"{name}/attention", extra_parameters=bias),
-                layer.feed_forward(f"{name}/feed-forward"),
-            ]
-    blocks.append(_classifier(width, classes, side * side))
-    return Network(
-        "swin",
-        "vision transformer",
-        "images",
-        tuple(blocks),
-        3 * size * size,
-        "uint8",
-        result_values=float(classes),
-    )
 
 
 def t5(
@@ -411,8 +233,8 @@ def t5(
     vocabulary: int = 32128,
 ) -> Network:
     """T5: encoder and decoder without biases; all tables are one. ``kv``: width of all heads, if not ``width``."""
-    encoder = _Layer(length, width, heads, inner=inner, space=kv, bias=False, norm_bias=False)
-    decoder = _Layer(target, width, heads, inner=inner, space=kv, bias=False, norm_bias=False)
+    encoder = TransformerLayer(length, width, heads, inner=inner, space=kv, bias=False, norm_bias=False)
+    decoder = TransformerLayer(target, width, heads, inner=inner, space=kv, bias=False, norm_bias=False)
     cross = replace(decoder, context=length)
     blocks = [_table("embedding", vocabulary, width, length + target)]
     for index in range(layers):
@@ -449,8 +271,8 @@ def llama(
     vocabulary: int = 32000,
 ) -> Network:
     """Llama: gated feed-forward, no biases, an output layer of its own; ``kv``: width of keys and of values."""
-    layer = _Layer(length, width, heads, inner=inner, kv=kv, bias=False, norm_bias=False, gated=True)
+    layer = TransformerLayer(length, width, heads, inner=inner, kv=kv, bias=False, norm_bias=False, gated=True)
     table = _table("embedding", vocabulary, width, length)
     words = _logits("words", length, width, vocabulary, tied=False)
     words = replace(words, parameters=words.parameters + width)
-    return _language("llama", (table, *_stack(layer, layers), words), length, vocabulary)
+    return _language("llama", (table, *layer.stack(layers), words), length, vocabulary)

@@ -144,12 +144,12 @@ def _placement(options: SessionOptions, ipus: int) -> PlacementOptions:
 
 def _ratios(options: SessionOptions, ipus: int) -> tuple[float, ...]:
     """Return the share of the work of each IPU; raise EmulatorError for invalid ratios."""
-    given = list(options.virtualGraphSplitRatios) or [1.0] * ipus
-    if len(given) != ipus or not all(isinstance(one, int | float) and one > 0 for one in given):
+    ratios = list(options.virtualGraphSplitRatios) or [1.0] * ipus
+    if len(ratios) != ipus or not all(isinstance(ratio, int | float) and ratio > 0 for ratio in ratios):
         raise EmulatorError(
-            f"virtualGraphSplitRatios is {given}, and a replica has {ipus} IPUs; give one number above 0 for each"
+            f"virtualGraphSplitRatios is {ratios}, and a replica has {ipus} IPUs; give one number above 0 for each"
         )
-    return tuple(given)
+    return tuple(ratios)
 
 
 def _pipeline(options: SessionOptions) -> PipelineOptions | None:

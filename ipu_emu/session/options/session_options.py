@@ -296,24 +296,24 @@ class SessionOptions(Settings):
 
     def trained(self) -> frozenset[str] | None:
         """Ids of the initializers that are trained; None is every floating-point one."""
-        given = self.trainedWeights
-        if given is None:
+        weights = self.trainedWeights
+        if weights is None:
             return None
-        if isinstance(given, str) or not all(isinstance(id, str) for id in given):
-            raise EmulatorError(f"trainedWeights is {given!r}; give a list of ids of initializers")
-        return frozenset(given)
+        if isinstance(weights, str) or not all(isinstance(id, str) for id in weights):
+            raise EmulatorError(f"trainedWeights is {weights!r}; give a list of ids of initializers")
+        return frozenset(weights)
 
     def bucketBytes(self) -> int | None:
         """The most bytes of gradients in one all-reduce; None: no limit.
 
         It is ``gclOptions["maximum_reduce_many_buffer_size"]``, in bytes.
         """
-        asked = self.gclOptions.get(_BUCKET_BYTES)
-        if asked is None:
+        size = self.gclOptions.get(_BUCKET_BYTES)
+        if size is None:
             return None
-        if not str(asked).isdigit():
-            raise EmulatorError(f"{_BUCKET_BYTES}={asked}: give a number of bytes")
-        return int(asked)
+        if not str(size).isdigit():
+            raise EmulatorError(f"{_BUCKET_BYTES}={size}: give a number of bytes")
+        return int(size)
 
     def cacheFolder(self) -> str | None:
         """The folder of saved executables that the options choose."""

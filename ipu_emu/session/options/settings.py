@@ -59,9 +59,9 @@ class Settings:
             setattr(self, name, value)
 
     def __deepcopy__(self, memory: dict[int, Any]) -> Settings:
-        made = memory[id(self)] = object.__new__(type(self))
-        made.__dict__.update(_copied(self.__dict__, memory))
-        return made
+        copied = memory[id(self)] = object.__new__(type(self))
+        copied.__dict__.update(_copied(self.__dict__, memory))
+        return copied
 
     def __setattr__(self, name: str, value: Any) -> None:
         name = self._known(name)

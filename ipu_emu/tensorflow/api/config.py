@@ -221,8 +221,8 @@ class _Category:
         object.__setattr__(self, "_tree", tree)
         object.__setattr__(self, "_path", path)
         for name, entry in tree.items():
-            made = _Category(entry, f"{path}{name}.") if isinstance(entry, dict) else copy.deepcopy(entry[0])
-            object.__setattr__(self, name, made)
+            category = _Category(entry, f"{path}{name}.") if isinstance(entry, dict) else copy.deepcopy(entry[0])
+            object.__setattr__(self, name, category)
 
     def __setattr__(self, name: str, value: Any) -> None:
         entry = self._entry(name)
@@ -250,10 +250,10 @@ class _Category:
         return tree[name]
 
     def __deepcopy__(self, memo: Any) -> Any:
-        made = type(self)() if isinstance(self, IPUConfig) else _Category(self._tree, self._path)
+        copied = type(self)() if isinstance(self, IPUConfig) else _Category(self._tree, self._path)
         for name in self._tree:
-            object.__setattr__(made, name, copy.deepcopy(getattr(self, name), memo))
-        return made
+            object.__setattr__(copied, name, copy.deepcopy(getattr(self, name), memo))
+        return copied
 
     def __repr__(self) -> str:
         lines = [
@@ -273,8 +273,8 @@ def _converted(path: str, types: tuple[type, ...], value: Any) -> Any:
         if StochasticRoundingBehaviour in types and isinstance(value, bool):
             return StochasticRoundingBehaviour.from_bool(value)
         return value
-    asked = ", ".join(kind.__name__ for kind in types)
-    raise TypeError(f"Trying to set {path} to {value!r}, which is {type(value).__name__}; use {asked}")
+    expected = ", ".join(kind.__name__ for kind in types)
+    raise TypeError(f"Trying to set {path} to {value!r}, which is {type(value).__name__}; use {expected}")
 
 
 def _walk(tree: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
@@ -292,16 +292,16 @@ class IPUConfig(_Category):
 
     def get_attribute_metadata(self, attr: str) -> AttributeMetadata:
         """Return the description of an attribute, by its dotted name."""
-        found = dict(_walk(_TREE)).get(attr)
-        if found is None:
+        entry = dict(_walk(_TREE)).get(attr)
+        if entry is None:
             close = closest(attr, [name for name, _ in _walk(_TREE)])
             raise ValueError(
                 f"Could not get attribute metadata for '{attr}', it does not exist."
                 + (f" Did you mean '{close}'?" if close else "")
             )
-        if isinstance(found, dict):
+        if isinstance(entry, dict):
             return AttributeMetadata(attr, (), None, "a category of attributes")
-        return AttributeMetadata(attr, found[1], copy.deepcopy(found[0]), found[2])
+        return AttributeMetadata(attr, entry[1], copy.deepcopy(entry[0]), entry[2])
 
     def configure_ipu_system(self, device: str = "cpu") -> None:
         """Use this configuration from now on."""
@@ -374,15 +374,15 @@ def _devices(config: IPUConfig) -> tuple[int, ...]:
 
 
 def _listed(value: Any) -> list[int]:
-    return [value] if isinstance(value, int) else [int(one) for one in value]
+    return [value] if isinstance(value, int) else [int(number) for number in value]
 
 
 def get_ipu_config(session: Any = None) -> list[Any]:
     """Return the configuration in use."""
-    found = configured_system.configured().config
-    if found is None:
+    config = configured_system.configured().config
+    if config is None:
         raise RuntimeError("No IPU devices configured.")
-    return [found]
+    return [config]
 
 
 def reset_ipu_configuration() -> None:

@@ -48,24 +48,24 @@ def fold(op: Any, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         return [tensor_util.MakeNdarray(op.get_attr("value"))]
     with ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
         tensors = [constant_op.constant(array) for array in inputs]
-        made = execute.execute(
+        results = execute.execute(
             op.type.encode(), len(op.outputs), inputs=tensors, attrs=attributes_of(op), ctx=context.context()
         )
-        return [np.asarray(tensor.numpy()) for tensor in (made if isinstance(made, list) else [made])]
+        return [np.asarray(tensor.numpy()) for tensor in (results if isinstance(results, list) else [results])]
 
 
 def attributes_of(op: Any) -> tuple[Any, ...]:
     """Return the attributes of ``op`` as eager execution takes them: names and values in turn."""
-    made: list[Any] = []
+    attributes: list[Any] = []
     for entry in op.op_def.attr:
         value = op.get_attr(entry.name)
-        made += [entry.name, _plain(value)]
-    return tuple(made)
+        attributes += [entry.name, _plain(value)]
+    return tuple(attributes)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dtypes.DType):
         return value.as_datatype_enum
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(part) for part in value]
     return value

@@ -7,7 +7,7 @@ once, at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
@@ -26,7 +26,6 @@ from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in
 from ipu_emu.tensorflow.importer.folding import fold, is_inexact
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode, refused
 from ipu_emu.tensorflow.importer.op_order import in_order
-from ipu_emu.tensorflow.importer.rules.control import merged
 from ipu_emu.tensorflow.importer.rules.table import RULES
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype, on_device
 
@@ -164,50 +163,6 @@ class Importer:
             self._import(op, values)
         self._label, self._op = outer
         return [values[tensor.name] for tensor in function.outputs]
-
-    def branch(self, node: SourceNode, functions: Sequence[Any]) -> list[Any]:
-        """The outputs of the branch that input 0 selects: the first of two if it is true, or by index."""
-        chosen, inputs = node.inputs[0], node.inputs[1:]
-        two = node.op.type in ("If", "StatelessIf")
-        if isinstance(chosen, Known):
-            number = (0 if chosen.array.reshape(-1)[0] else 1) if two else int(chosen.array)
-            number = number if 0 <= number < len(functions) else len(functions) - 1
-            return self.call(functions[number], inputs)
-        selector = node.x.shaped(())
-        before = {name: state.value for name, state in self.variables.items()}
-        conditions = [selector if two else selector.op("Equal", selector.like(i)) for i in range(len(functions) - 1)]
-        results, finals = [], []
-        for function, taken in zip(functions, _each_taken(conditions), strict=True):
-            for name, state in self.variables.items():
-                state.value = self._before(name, before)
-            self.conditions.append(taken)
-            results.append(self.call(function, inputs))
-            self.conditions.pop()
-            finals.append({name: state.value for name, state in self.variables.items()})
-        return self._selected(node, conditions, results, [self._complete(final, before) for final in finals])
-
-    def _before(self, name: str, before: dict[str, Value]) -> Value:
-        """The value of a variable before branches that may be the first to use it."""
-        return before.get(name) or self.value(self.graph.tensor(self.id_of(name)))
-
-    def _complete(self, values: dict[str, Value], before: dict[str, Value]) -> dict[str, Value]:
-        """The values of all variables after a branch, which may not use some of them."""
-        return {name: values.get(name) or self._before(name, before) for name in self.variables}
-
-    def _selected(
-        self, node: SourceNode, conditions: list[Value], results: list[Any], finals: list[Any]
-    ) -> list[Any]:
-        """For each output and each variable, the value of the branch whose condition holds."""
-        selected = list(results[-1])
-        for condition, values in zip(conditions[::-1], results[-2::-1], strict=True):
-            selected = [merged(node, condition, a, b) for a, b in zip(values, selected, strict=True)]
-        for name, state in self.variables.items():
-            value = finals[-1][name]
-            for condition, ends in zip(conditions[::-1], finals[-2::-1], strict=True):
-                other = ends[name]
-                value = value if other.tensor.id == value.tensor.id else condition.op("Where", other, value)
-            state.value = value
-        return selected
 
     def loop(self, node: SourceNode, condition: Any, body: Any, values: Sequence[Imported]) -> list[Imported]:
         """The values after a loop whose number of iterations is computed on the device: one op with a body.
@@ -388,6 +343,15 @@ class Importer:
             value = value.spread_to(variable.shape)
         state.value, state.assigned = value, self.position
 
+    def variable_values(self) -> dict[str, Value]:
+        """The current values of the variables that have been used."""
+        return {name: state.value for name, state in self.variables.items()}
+
+    def set_variables(self, values: Mapping[str, Value]) -> None:
+        """Give the variables that have been used these values, and the others the values before the step."""
+        for name, state in self.variables.items():
+            state.value = values.get(name) or self.value(self.graph.tensor(self.id_of(name)))
+
     def home_of(self, name: str) -> Place | None:
         """The place of the first use of a variable."""
         state = self.variables.get(name)
@@ -464,14 +428,6 @@ class _Constants(Importer):
         array = np.asarray(array)
         tensor = Tensor(self.graph.unused("constant"), dtype_of(array), array.shape, Role.CONSTANT)
         return self.value(self.graph.add(tensor, array))
-
-
-def _each_taken(conditions: Sequence[Value]) -> list[Value]:
-    """Whether each branch is taken: ``conditions`` are those of all but the last, which is taken if none holds."""
-    (last, *others) = (condition.op("Not") for condition in conditions)
-    for other in others:
-        last = last.op("And", other)
-    return [*conditions, last]
 
 
 def _passes_on(body: Any, number: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +27,8 @@ class Writer(Protocol):
     replicas: int
     #: Replicas that share the statistics of a batch normalisation.
     norm_group: int
+    #: Of the branches that are being imported, those of enclosing ones first.
+    conditions: list[Value]
 
     def constant(self, array: NDArray[Any]) -> Value:
         """Return a constant of the graph."""
@@ -49,8 +51,11 @@ class Writer(Protocol):
     def random(self, type: str, shape: Sequence[int], numpy: Any, values: Sequence[float], salt: str) -> Value:
         """Return random numbers."""
 
-    def branch(self, node: SourceNode, functions: Sequence[Any]) -> list[Any]:
-        """Import the branches of an op; return the outputs of the one that its first input selects."""
+    def variable_values(self) -> dict[str, Value]:
+        """Return the current values of the variables that have been used."""
+
+    def set_variables(self, values: Mapping[str, Value]) -> None:
+        """Give the variables that have been used these values, and the others the values before the step."""
 
     def loop(self, node: SourceNode, condition: Any, body: Any, values: Sequence[Imported]) -> list[Imported]:
         """Append a loop whose number of iterations is computed on the device; return the values after it."""

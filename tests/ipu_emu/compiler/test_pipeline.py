@@ -24,7 +24,7 @@ from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops import append
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 
-NAMES = [one.name for one in PASSES]
+NAMES = [pass_.name for pass_ in PASSES]
 
 
 def model() -> Graph:
@@ -41,9 +41,9 @@ def model() -> Graph:
 
 
 def rule(rate: float = 0.1) -> SgdRule:
-    one, zero = HyperParameter(1.0), HyperParameter(0.0)
-    values = SgdValues(HyperParameter(rate, constant=False), zero, zero, zero, one, HyperParameter(0.0))
-    return SgdRule(values, loss_scaling=one)
+    unit, zero = HyperParameter(1.0), HyperParameter(0.0)
+    values = SgdValues(HyperParameter(rate, constant=False), zero, zero, zero, unit, HyperParameter(0.0))
+    return SgdRule(values, loss_scaling=unit)
 
 
 def training(**others: Any) -> CompileOptions:
@@ -74,17 +74,17 @@ EVERYTHING = {
 def test_no_pass_changes_the_state_that_it_is_given(how: str) -> None:
     state = start(model(), training(**EVERYTHING[how]))
     states = [state]
-    for one in passes(state.options):
-        states.append(run_passes(states[-1], stop_after=one.name))
+    for pass_ in passes(state.options):
+        states.append(run_passes(states[-1], stop_after=pass_.name))
     again = [start(model(), training(**EVERYTHING[how]))]
-    for one in passes(state.options):
-        again.append(run_passes(again[-1], stop_after=one.name))
-        assert str(again[-1]) == str(states[len(again) - 1]), one.name
+    for pass_ in passes(state.options):
+        again.append(run_passes(again[-1], stop_after=pass_.name))
+        assert str(again[-1]) == str(states[len(again) - 1]), pass_.name
     printed = [str(state) for state in states]
-    whole = run_passes(states[0])
+    final = run_passes(states[0])
     assert [str(state) for state in states] == printed
-    assert str(whole) == printed[-1]
-    assert list(whole.done) == [one.name for one in passes(state.options)]
+    assert str(final) == printed[-1]
+    assert list(final.done) == [pass_.name for pass_ in passes(state.options)]
 
 
 def test_the_forms_follow_each_other() -> None:
@@ -115,7 +115,7 @@ def test_the_result_of_a_pass_does_not_exist_before_it(after: str, makes: str) -
     if after == "recompute":
         others.pop("pipeline")
     state = start(model(), training(**others))
-    names = [one.name for one in passes(state.options)]
+    names = [pass_.name for pass_ in passes(state.options)]
     before = names[names.index(after) - 1]
     assert makes not in str(run_passes(state, stop_after=before))
     assert makes in str(run_passes(state, stop_after=after))
@@ -175,7 +175,7 @@ def test_a_misspelled_pass_is_named(name: str) -> None:
 
 def test_names_are_unique_and_summaries_one_line() -> None:
     assert len(set(NAMES)) == len(NAMES)
-    assert all(one.summary and "\n" not in one.summary and len(one.summary) < 80 for one in PASSES)
+    assert all(pass_.summary and "\n" not in pass_.summary and len(pass_.summary) < 80 for pass_ in PASSES)
 
 
 def test_options_are_data_that_a_cache_key_can_be_made_of() -> None:

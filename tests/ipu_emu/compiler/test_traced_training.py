@@ -74,10 +74,10 @@ def test_a_pickle_is_refused_and_not_executed(tmp_path: Path) -> None:
 
 
 def test_damaged_bytes_are_refused(state: CompileState) -> None:
-    whole, dice = to_bytes(state), random.Random(7)
+    content, dice = to_bytes(state), random.Random(7)
     for _ in range(50):
-        place = dice.randrange(len(whole))
-        damaged = whole[:place] + bytes([whole[place] ^ 1 << dice.randrange(8)]) + whole[place + 1 :]
-        for bytes_ in (damaged, whole[:place]):
+        place = dice.randrange(len(content))
+        damaged = content[:place] + bytes([content[place] ^ 1 << dice.randrange(8)]) + content[place + 1 :]
+        for bytes_ in (damaged, content[:place]):
             with pytest.raises(EmulatorError, match=r"not a traced step|damaged"):
                 from_bytes(bytes_)

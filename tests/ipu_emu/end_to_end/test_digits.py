@@ -180,11 +180,11 @@ def test_every_held_back_image_is_counted_once(example: Any) -> None:
     training = local_training(example, replicas=4, epochs=1)
     training.epoch(0)
     weights = training.weights()
-    found = example.count_correct(training.digits, training.place, weights, training.device)
+    count = example.count_correct(training.digits, training.place, weights, training.device)
     images, labels = training.digits.test
     loop = ByHand(weights, np.float64)
     answers = loop.probabilities(images).argmax(axis=1)
-    assert found == int((answers == labels).sum())
+    assert count == int((answers == labels).sum())
 
 
 def test_a_run_that_is_started_again_continues(tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ def run(*command: str) -> str:
 
 
 def recognised(said: str) -> float:
-    found = re.search(r"recognised ([\d.]+)%", said)
-    assert found is not None
-    return float(found.group(1))
+    match = re.search(r"recognised ([\d.]+)%", said)
+    assert match is not None
+    return float(match.group(1))
 
 
 def test_mnist_recognises_digits() -> None:
@@ -53,13 +53,13 @@ def test_hello_adds_over_all_replicas() -> None:
 
 
 def test_line_finds_the_numbers_whatever_the_layout() -> None:
-    found = set()
+    texts = set()
     for instances in ("1", "4"):
         job = (*LAUNCHER, "--num-instances", instances, "--num-replicas", "4")
         said = run(*job, *warm_python(*EMULATOR), str(EXAMPLES / "line.py"))
-        found.add(said.split("weights ")[1])
-    assert len(found) == 1
-    assert [round(float(word), 3) for word in found.pop().split()] == list(range(8))
+        texts.add(said.split("weights ")[1])
+    assert len(texts) == 1
+    assert [round(float(word), 3) for word in texts.pop().split()] == list(range(8))
 
 
 def test_local_replication(example_main: ExampleMain) -> None:
@@ -120,9 +120,9 @@ def test_bytes_become_the_same_floats_on_the_device(example_main: ExampleMain) -
         run(*warm_python(*EMULATOR), script, *size),
         example_main("images.py", *size, "--bytes", "--io-tiles", "32"),
     ):
-        found = re.search(r"step +10 +loss +([\d.]+)", said)
-        assert found is not None
-        losses.append(float(found.group(1)))
+        match = re.search(r"step +10 +loss +([\d.]+)", said)
+        assert match is not None
+        losses.append(float(match.group(1)))
     assert losses[0] == pytest.approx(losses[1], abs=2e-3)
     assert losses[0] < 1.4
 
@@ -135,12 +135,12 @@ def test_turned_digits_wait_for_data_unless_they_are_turned_ahead(example_main: 
             example_main("turned_digits.py", "--turn", turn, "--steps", steps)
         finally:
             trace.stop()
-        found = analyse(read_run(tmp_path / turn))
-        (process,) = found.run.instances  # without the workers of the feed
+        analysis = analyse(read_run(tmp_path / turn))
+        (process,) = analysis.run.instances  # without the workers of the feed
         names = [process.trace.names[int(number)].name for number in process.spans["name"]]
         assert names.count("hand over data") == names.count("step") == steps
         assert names.count("wait for data") >= steps
-        waited.append(found.uses[0].stepping.get("data preparation", 0.0))
+        waited.append(analysis.uses[0].stepping.get("data preparation", 0.0))
         if turn == "feed":
-            assert found.findings[0].cause is Cause.DATA
+            assert analysis.findings[0].cause is Cause.DATA
     assert waited[1] < waited[0] / 2

@@ -82,17 +82,17 @@ def test_losses_of_twenty_steps_are_those_of_pytorch(network: str, optimiser: st
     net, (ours, theirs) = NETWORKS[network](), OPTIMISERS[optimiser]
     session = train(net.builder, popart.DataFlow(1, [net.loss]), net.loss, ours())
     parameters, loss_of = torch_loss(torch, net, network)
-    other, found, expected = theirs(torch, list(parameters.values())), [], []
+    other, losses, expected = theirs(torch, list(parameters.values())), [], []
     for step in range(20):
         data, anchors = net.step(step), session.initAnchorArrays()
         session.run(popart.PyStepIO(data, anchors))
-        found.append(float(anchors[net.loss]))
+        losses.append(float(anchors[net.loss]))
         other.zero_grad()
         loss = loss_of(data)
         loss.backward()
         other.step()
         expected.append(float(loss.detach()))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 LAYOUTS = ((8,), (4, 4), (2, 2, 2, 2), (1,) * 8)
@@ -130,15 +130,15 @@ def test_the_bits_do_not_depend_on_the_layout(case: str) -> None:
         session.weightsFromHost()
         return results(net, session, instance.offset, instance.local, 8)
 
-    found = {counts: on_instances(counts, work) for counts in LAYOUTS}
-    whole = found[8,][0]
-    assert np.isfinite(whole[0]).all()
-    for instances in found.values():
+    by_layout = {counts: on_instances(counts, work) for counts in LAYOUTS}
+    alone = by_layout[8,][0]
+    assert np.isfinite(alone[0]).all()
+    for instances in by_layout.values():
         losses = np.concatenate([instance[0] for instance in instances], axis=-1)
-        np.testing.assert_array_equal(losses, whole[0])
+        np.testing.assert_array_equal(losses, alone[0])
         for instance in instances:
-            for one, other in zip(instance[1:], whole[1:], strict=True):
-                np.testing.assert_array_equal(one, other)
+            for array, other in zip(instance[1:], alone[1:], strict=True):
+                np.testing.assert_array_equal(array, other)
 
 
 @pytest.mark.parametrize("optimiser", ["momentum", "Nesterov", "AdamW", "AdaMax", "RMSProp", "AdaDelta"])
@@ -148,25 +148,25 @@ def test_training_in_two_parts_is_training_in_one(tmp_path: Path, optimiser: str
     flow = popart.DataFlow(1, [net.loss])
 
     def session(model: Any = None) -> Any:
-        made = popart.TrainingSession(
+        training = popart.TrainingSession(
             model or net.builder.getModelProto(), flow, net.loss, make(), popart.DeviceManager().createCpuDevice()
         )
-        made.prepareDevice()
-        made.weightsFromHost()
-        return made
+        training.prepareDevice()
+        training.weightsFromHost()
+        return training
 
-    def run(one: Any, steps: range) -> dict[str, np.ndarray]:
+    def run(training: Any, steps: range) -> dict[str, np.ndarray]:
         for step in steps:
-            one.run(popart.PyStepIO(net.step(step), one.initAnchorArrays()))
-        one.weightsToHost()
-        values: dict[str, np.ndarray] = one._weights.values
+            training.run(popart.PyStepIO(net.step(step), training.initAnchorArrays()))
+        training.weightsToHost()
+        values: dict[str, np.ndarray] = training._weights.values
         return values
 
-    whole = run(session(), range(20))
+    unbroken = run(session(), range(20))
     first = session()
     run(first, range(10))
     first.modelToHost(file)
     rest = run(session(file), range(10, 20))
-    assert rest.keys() == whole.keys()
-    for id, value in whole.items():
+    assert rest.keys() == unbroken.keys()
+    for id, value in unbroken.items():
         np.testing.assert_array_equal(rest[id], value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,36 @@ def test_training_holds_no_copies() -> None:
     session = train(builder, popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.1))
     assert not session.engine._held.ids
     assert not session.engine._held.nbytes
+
+
+@pytest.mark.parametrize("type_", ["FLOAT", "FLOAT16"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["by rows", "by columns"])
+@pytest.mark.parametrize("rows", [1, 8, 21, 100])
+def test_weights_in_streaming_memory_give_the_bits_of_weights_on_chip(
+    tmp_path: Path, rows: int, transposed: bool, type_: str
+) -> None:
+    random, answers = np.random.default_rng(rows), []
+    data = random.standard_normal((rows, DEPTH)).astype(popart.TensorInfo(type_, [1]).data_type_lcase())
+    weights = W.astype(data.dtype)
+    for storage in (popart.TensorStorage.OnChip, popart.TensorStorage.OffChip):
+        builder = popart.Builder()
+        x = builder.addInputTensor(popart.TensorInfo(type_, data.shape))
+        w = builder.addInitializedInputTensor(np.ascontiguousarray(weights.T) if transposed else weights, "w")
+        y = builder.aiOnnx.matmul([x, builder.aiOnnx.transpose([w]) if transposed else w])
+        opts = options()
+        opts.constantWeights = False
+        opts.engineOptions = {"streamingMemory.folder": str(tmp_path)}
+        opts.weightTensorLocationSettings = popart.TensorLocationSettings(popart.TensorLocation(storage), 0, 0)
+        session = popart.InferenceSession(
+            builder.getModelProto(), popart.DataFlow(1, [y]), device(opts), userOptions=opts
+        )
+        session.prepareDevice()
+        session.weightsFromHost()
+        answers += [answer(session, x, y, data)]
+        session.engine.view(w)[:] *= 2
+        answers += [answer(session, x, y, data)]
+    np.testing.assert_array_equal(answers[:2], answers[2:], strict=True)
+    np.testing.assert_array_equal(answers[1], 2 * answers[0], strict=True)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])

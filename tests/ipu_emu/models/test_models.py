@@ -56,10 +56,10 @@ def test_operations_and_activations_are_those_of_a_sample() -> None:
     """ResNet-50 is known for 4.1e9 multiplications of 224 x 224 images; a GEMM of the MLP counts 2 n p + p."""
     counts = ModelSize.of(named("resnet50"))
     assert counts.flops == pytest.approx(2 * 4.1e9, rel=0.02)
-    one, eight = (ModelSize.of(named("mlp", batch=batch, dtype=np.float32)) for batch in (1, 8))
-    assert one.flops == pytest.approx(eight.flops, rel=0.01)
+    single, eight = (ModelSize.of(named("mlp", batch=batch, dtype=np.float32)) for batch in (1, 8))
+    assert single.flops == pytest.approx(eight.flops, rel=0.01)
     outputs = 512 + 512 + 512 + 512 + 10 + 10 + 1
-    assert 4 * (outputs - 1) <= eight.activations <= one.activations == 4 * outputs
+    assert 4 * (outputs - 1) <= eight.activations <= single.activations == 4 * outputs
 
 
 SMALL: dict[str, Callable[..., Model]] = {

@@ -22,10 +22,10 @@ def session(model: Any, trained: list[str] | None = None) -> popart.TrainingSess
     device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
     flow = popart.DataFlow(1, ["loss"])
     chosen = options(trainedWeights=trained)
-    made = popart.TrainingSession(model, flow, "loss", popart.ConstSGD(RATE), device, userOptions=chosen)
-    made.prepareDevice()
-    made.weightsFromHost()
-    return made
+    training = popart.TrainingSession(model, flow, "loss", popart.ConstSGD(RATE), device, userOptions=chosen)
+    training.prepareDevice()
+    training.weightsFromHost()
+    return training
 
 
 # Models as the exporter writes them
@@ -56,13 +56,13 @@ SCALED = [helper.make_node("Mul", ["x", "w"], ["s"]), helper.make_node("Mul", ["
 def test_the_parameters_of_the_module_are_trained_unless_others_are_listed(
     trained: list[str] | None, changed: set[str]
 ) -> None:
-    made = session(model(SCALED, {"w": [1, 2, 3], "c": [2, 2, 2]}, listing(["w"], ["c"])), trained)
-    made.run(popart.PyStepIO({"x": np.ones((2, WIDTH), np.float32)}, made.initAnchorArrays()))
-    made.weightsToHost()
-    found = {id: np.empty(WIDTH, np.float32) for id in ("w", "c")}
-    made.readWeights(popart.PyWeightsIO(found))
+    training = session(model(SCALED, {"w": [1, 2, 3], "c": [2, 2, 2]}, listing(["w"], ["c"])), trained)
+    training.run(popart.PyStepIO({"x": np.ones((2, WIDTH), np.float32)}, training.initAnchorArrays()))
+    training.weightsToHost()
+    weights = {id: np.empty(WIDTH, np.float32) for id in ("w", "c")}
+    training.readWeights(popart.PyWeightsIO(weights))
     before = {"w": [1, 2, 3], "c": [2, 2, 2]}
-    assert {id for id, value in found.items() if value.tolist() != before[id]} == changed
+    assert {id for id, value in weights.items() if value.tolist() != before[id]} == changed
 
 
 @pytest.mark.parametrize(
@@ -164,18 +164,18 @@ def test_a_program_of_the_exporter_trains_as_in_pytorch(torch: Any, norm: str) -
         transformer = popart.GraphTransformer(program)
         transformer.prepareNodesForTraining()
         program = transformer.getModelProto()
-    made = session(program)
-    anchors, found, expected = made.initAnchorArrays(), [], []
+    training = session(program)
+    anchors, losses, expected = training.initAnchorArrays(), [], []
     optimiser = torch.optim.SGD(net.parameters(), lr=RATE)
     for _ in range(STEPS):
-        made.run(popart.PyStepIO({"x": data[0].numpy(), "y": data[1].numpy().astype(np.int32)}, anchors))
-        found.append(float(anchors["loss"]))
+        training.run(popart.PyStepIO({"x": data[0].numpy(), "y": data[1].numpy().astype(np.int32)}, anchors))
+        losses.append(float(anchors["loss"]))
         loss = net(*data)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         expected.append(loss.item())
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 @pytest.mark.torch

@@ -71,9 +71,9 @@ FORMS = pytest.mark.parametrize("form", ["bytes", "file"])
     "location", ["data", "./data", "below/data", "below/../data", "in", "beneath/data", "{folder}/data"]
 )
 def test_data_in_the_folder_of_the_model_are_read(folder: Path, location: str, form: str) -> None:
-    found = loaded(folder, weight(location=location.format(folder=folder)), form)
-    np.testing.assert_array_equal(found, VALUES, strict=True)
-    assert found.flags.writeable
+    array = loaded(folder, weight(location=location.format(folder=folder)), form)
+    np.testing.assert_array_equal(array, VALUES, strict=True)
+    assert array.flags.writeable
 
 
 @FORMS
@@ -185,9 +185,9 @@ def test_a_link_that_takes_the_place_of_data_or_of_their_folder_is_not_written_t
 
 
 def test_a_bfloat16_is_read_as_float(folder: Path) -> None:
-    found = initializers(model(weight((8,), onnx.TensorProto.BFLOAT16, location="data")))["w"]
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found[1::2], VALUES)
+    array = initializers(model(weight((8,), onnx.TensorProto.BFLOAT16, location="data")))["w"]
+    assert array.dtype == np.float32
+    np.testing.assert_array_equal(array[1::2], VALUES)
 
 
 def test_places_that_overlap_are_not_written_separately() -> None:

@@ -27,9 +27,9 @@ def model():
 
 
 def test_a_model_or_what_has_one_is_read_like_its_bytes():
-    made = model()
-    expected = parsed(made.SerializeToString()).proto
-    for source in (made, Exported(made)):
+    proto = model()
+    expected = parsed(proto.SerializeToString()).proto
+    for source in (proto, Exported(proto)):
         assert parsed(source).proto == expected
     assert isinstance(expected, onnx.ModelProto)
 

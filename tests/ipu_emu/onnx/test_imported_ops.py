@@ -20,8 +20,8 @@ def model(
     nodes: Sequence[onnx.NodeProto], shape: Sequence[int], outputs: Sequence[str], opset: int
 ) -> onnx.ModelProto:
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)
-    made = [helper.make_tensor_value_info(id, onnx.TensorProto.FLOAT, None) for id in outputs]
-    graph = helper.make_graph(list(nodes), "g", [x], made)
+    infos = [helper.make_tensor_value_info(id, onnx.TensorProto.FLOAT, None) for id in outputs]
+    graph = helper.make_graph(list(nodes), "g", [x], infos)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
 
 
@@ -42,9 +42,9 @@ def test_sequences_of_known_length_are_their_tensors(opset: int) -> None:
         node("ConcatFromSequence", ["more"], ["z"], axis=0, new_axis=1),
     ]
     x = np.arange(6, dtype=np.float32).reshape(3, 2)
-    made = run(model(nodes, [3, 2], ["y", "z"], opset), {"x": x})
-    np.testing.assert_array_equal(made["y"], x[2])
-    np.testing.assert_array_equal(made["z"], x[[2, 1, 2]])
+    results = run(model(nodes, [3, 2], ["y", "z"], opset), {"x": x})
+    np.testing.assert_array_equal(results["y"], x[2])
+    np.testing.assert_array_equal(results["z"], x[[2, 1, 2]])
 
 
 def test_unequal_parts() -> None:
@@ -61,8 +61,8 @@ def test_unequal_parts() -> None:
 def test_an_op_that_onnx_defines_by_others() -> None:
     nodes = [helper.make_node("CenterCropPad", ["x", "shape"], ["y"], axes=[0])]
     x = np.arange(5, dtype=np.float32)
-    made = run(model([number("shape", [3]), *nodes], [5], ["y"], 18), {"x": x})
-    np.testing.assert_array_equal(made["y"], [1, 2, 3])
+    results = run(model([number("shape", [3]), *nodes], [5], ["y"], 18), {"x": x})
+    np.testing.assert_array_equal(results["y"], [1, 2, 3])
 
 
 def test_all_ops_that_are_not_supported_are_named() -> None:
@@ -88,9 +88,11 @@ def test_models_stored_in_bfloat16_are_computed_in_float() -> None:
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])
     y = helper.make_tensor_value_info("y", stored, [2])
     graph = helper.make_graph(nodes, "g", [x], [y], [w])
-    made = run(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), {"x": np.ones(2, np.float32)})
-    assert made["y"].dtype == np.float32
-    np.testing.assert_array_equal(made["y"], [0.5, 3])
+    results = run(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), {"x": np.ones(2, np.float32)}
+    )
+    assert results["y"].dtype == np.float32
+    np.testing.assert_array_equal(results["y"], [0.5, 3])
 
 
 def test_step_data_may_be_bfloat16() -> None:
@@ -100,5 +102,5 @@ def test_step_data_may_be_bfloat16() -> None:
     graph = helper.make_graph([node("Neg", ["x"], ["y"])], "g", infos[:1], infos[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
     with pytest.warns(UserWarning, match="step data is converted to FLOAT"):
-        made = run(model, {"x": np.array([1.5, -2], narrow)})
-    np.testing.assert_array_equal(made["y"], [-1.5, 2])
+        results = run(model, {"x": np.array([1.5, -2], narrow)})
+    np.testing.assert_array_equal(results["y"], [-1.5, 2])

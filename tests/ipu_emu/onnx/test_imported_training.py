@@ -21,9 +21,9 @@ RATE, STEPS = 0.25, 6
 
 @pytest.fixture(scope="module")
 def torch() -> Any:
-    found = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
-    found.manual_seed(0)
-    return found
+    module = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
+    module.manual_seed(0)
+    return module
 
 
 def block(torch: Any, rotary: bool) -> Any:
@@ -113,44 +113,44 @@ def exported(torch: Any, net: Any, data: tuple[Any, Any], **how: Any) -> bytes:
 def session(model: bytes, trained: list[str] | None = None) -> popart.TrainingSession:
     device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
     flow = popart.DataFlow(1, ["loss"])
-    made = popart.TrainingSession(
+    training = popart.TrainingSession(
         model, flow, "loss", popart.ConstSGD(RATE), device, userOptions=options(trainedWeights=trained)
     )
-    made.prepareDevice()
-    made.weightsFromHost()
-    return made
+    training.prepareDevice()
+    training.weightsFromHost()
+    return training
 
 
-def losses(made: popart.TrainingSession, data: tuple[Any, Any]) -> list[float]:
-    found = []
-    anchors = made.initAnchorArrays()
+def losses(training: popart.TrainingSession, data: tuple[Any, Any]) -> list[float]:
+    values = []
+    anchors = training.initAnchorArrays()
     for _ in range(STEPS):
         step = {"x": data[0].numpy(), "y": data[1].numpy()}
         if step["x"].dtype == np.int64:
             step["x"] = step["x"].astype(np.int32)
-        made.run(popart.PyStepIO(step | {"y": step["y"].astype(np.int32)}, anchors))
-        found.append(float(anchors["loss"]))
-    return found
+        training.run(popart.PyStepIO(step | {"y": step["y"].astype(np.int32)}, anchors))
+        values.append(float(anchors["loss"]))
+    return values
 
 
-def weight(made: popart.TrainingSession, id: str) -> Any:
-    found = np.empty(made.getInfo(id).shape(), np.float32)
-    made.weightsToHost()
-    made.readWeights(popart.PyWeightsIO({id: found}))
-    return found
+def weight(training: popart.TrainingSession, id: str) -> Any:
+    array = np.empty(training.getInfo(id).shape(), np.float32)
+    training.weightsToHost()
+    training.readWeights(popart.PyWeightsIO({id: array}))
+    return array
 
 
 def losses_of_torch(torch: Any, net: Any, data: tuple[Any, Any]) -> list[float]:
-    optimiser = torch.optim.SGD([one for one in net.parameters() if one.requires_grad], lr=RATE)
+    optimiser = torch.optim.SGD([parameter for parameter in net.parameters() if parameter.requires_grad], lr=RATE)
     net.train()
-    found = []
+    values = []
     for _ in range(STEPS):
         loss = net(*data)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        found.append(loss.item())
-    return found
+        values.append(loss.item())
+    return values
 
 
 def parameters(net: Any) -> list[str]:
@@ -184,14 +184,14 @@ def test_frozen_parameters_are_unchanged(torch: Any) -> None:
     net.positions.weight.requires_grad = False
     net.blocks[0].wide.weight.requires_grad = False
     before = {name: parameter.detach().clone().numpy() for name, parameter in net.named_parameters()}
-    made = session(exported(torch, net, data), parameters(net))
-    np.testing.assert_allclose(losses(made, data), losses_of_torch(torch, net, data), rtol=2e-4)
-    found = {name: np.empty_like(value) for name, value in before.items()}
-    made.weightsToHost()
-    made.readWeights(popart.PyWeightsIO(found))
+    training = session(exported(torch, net, data), parameters(net))
+    np.testing.assert_allclose(losses(training, data), losses_of_torch(torch, net, data), rtol=2e-4)
+    weights = {name: np.empty_like(value) for name, value in before.items()}
+    training.weightsToHost()
+    training.readWeights(popart.PyWeightsIO(weights))
     for name, parameter in net.named_parameters():
-        np.testing.assert_allclose(found[name], parameter.detach(), rtol=1e-2, atol=1e-4)
-        assert np.array_equal(found[name], before[name]) is not parameter.requires_grad
+        np.testing.assert_allclose(weights[name], parameter.detach(), rtol=1e-2, atol=1e-4)
+        assert np.array_equal(weights[name], before[name]) is not parameter.requires_grad
 
 
 def test_merged_initializers_are_reported_with_their_readers(torch: Any) -> None:
@@ -205,8 +205,8 @@ def test_batch_norm_trains_as_in_pytorch_if_it_is_exported_for_training(torch: A
     net, data = image_model(torch)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        made = losses(session(exported(torch, net, data)), data)
-    np.testing.assert_allclose(made, losses_of_torch(torch, net, data), rtol=2e-4)
+        trained = losses(session(exported(torch, net, data)), data)
+    np.testing.assert_allclose(trained, losses_of_torch(torch, net, data), rtol=2e-4)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,9 @@ def test_a_loss_of_raw_scores_is_reported(torch: Any) -> None:
             popart.TrainingSession(
                 builder.getModelProto(), popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.1), device
             )
-        return [str(one.message) for one in caught if "may not be trained as intended" in str(one.message)]
+        return [
+            str(warning.message) for warning in caught if "may not be trained as intended" in str(warning.message)
+        ]
 
     assert "needs the result of a Softmax" in said(False)[0]
     assert "insert a Softmax" in said(False, "logsoftmax")[0]
@@ -250,7 +252,7 @@ def test_a_list_of_what_is_trained_is_checked() -> None:
     w = builder.addInitializedInputTensor(np.ones(3, np.float32), "weight")
     loss = builder.aiGraphcore.l1loss([w], 0.1)
     model = onnx.load_model_from_string(builder.getModelProto())
-    for given, text in (
+    for ids, text in (
         (["weigth"], "'weigth' cannot be trained: it is not an initializer of the model; did you mean 'weight'?"),
         ("weight", "give a list of ids"),
     ):
@@ -261,6 +263,6 @@ def test_a_list_of_what_is_trained_is_checked() -> None:
                 loss,
                 popart.ConstSGD(0.1),
                 popart.DeviceManager().createIpuModelDevice({}),
-                userOptions=options(trainedWeights=given),
+                userOptions=options(trainedWeights=ids),
             )
         assert text in str(caught.value.args[0])

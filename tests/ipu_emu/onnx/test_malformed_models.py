@@ -70,11 +70,11 @@ def test_a_weight_that_no_node_reads_needs_a_name_that_is_text() -> None:
     weights = [onnx.numpy_helper.from_array(np.ones((2, 2), np.float32), name) for name in ("w", "spareX")]
     inputs, outputs = (onnx.helper.make_tensor_value_info(name, 1, [2, 2]) for name in "xy")
     node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
-    made = onnx.helper.make_model(
+    proto = onnx.helper.make_model(
         onnx.helper.make_graph([node], "g", [inputs], [outputs], weights),
         opset_imports=[onnx.helper.make_opsetid("", 11)],
     )
-    data = made.SerializeToString()
+    data = proto.SerializeToString()
     assert outcome(data) == "good"
     assert "is not in UTF-8" in outcome(data.replace(b"spareX", b"spare\xff"))
 
@@ -108,13 +108,13 @@ def odd_attribute(graph: onnx.GraphProto, node: onnx.NodeProto, chance: random.R
         "to",
     ]
     name = chance.choice(names)
-    kept = [a for a in node.attribute if a.name != name]
+    others = [a for a in node.attribute if a.name != name]
     del node.attribute[:]
     values = [-7, 99, [], [0], [-1, 3, 2**40], 0.5, "text", [1.5, 2.5], 2**62, np.zeros(3), [2, 2, 2, 2, 2, 2]]
     value = chance.choice(values)
-    made = helper.make_tensor(name, 1, [3], [0, 1, 2]) if isinstance(value, np.ndarray) else value
+    odd = helper.make_tensor(name, 1, [3], [0, 1, 2]) if isinstance(value, np.ndarray) else value
     kind = onnx.AttributeProto.INTS if isinstance(value, list) and not value else None
-    node.attribute.extend([*kept, helper.make_attribute(name, made, attr_type=kind)])
+    node.attribute.extend([*others, helper.make_attribute(name, odd, attr_type=kind)])
 
 
 def odd_shape(graph: onnx.GraphProto, node: onnx.NodeProto, chance: random.Random) -> None:
@@ -314,5 +314,5 @@ def test_negative_sizes_of_weights_are_refused(dims: list[int], repeats: int) ->
         node = helper.make_node("MatMul", ["x", "w"], ["y"])
         inputs = [helper.make_tensor_value_info("x", kind, [2, 4])]
         graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", kind, [2, 4])], [tensor])
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=7)
-        assert "no size can be negative" in outcome(made.SerializeToString())
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=7)
+        assert "no size can be negative" in outcome(proto.SerializeToString())

@@ -61,9 +61,9 @@ def test_inference(opset: int) -> None:
     net, x = inference_net(torch, opset), torch.randn(2, 3, 6, 6)
     model = exported(torch, net, x, opset)
     assert model.opset_import[0].version == opset
-    made = run(model, {model.graph.input[0].name: x.numpy()})
+    results = run(model, {model.graph.input[0].name: x.numpy()})
     expected = net(x).detach().numpy()
-    np.testing.assert_allclose(made[model.graph.output[0].name], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(results[model.graph.output[0].name], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("opset", [9, 12, 14, 18])
@@ -83,9 +83,9 @@ def test_training(opset: int) -> None:
     expected = net(x).mean()
     expected.backward()
     np.testing.assert_allclose(anchors[loss], expected.item(), rtol=1e-5)
-    found = {name: np.zeros(parameter.shape, np.float32) for name, parameter in net.named_parameters()}
+    weights = {name: np.zeros(parameter.shape, np.float32) for name, parameter in net.named_parameters()}
     session.weightsToHost()
-    session.readWeights(popart.PyWeightsIO(found))
+    session.readWeights(popart.PyWeightsIO(weights))
     with torch.no_grad():
         for name, parameter in net.named_parameters():
-            np.testing.assert_allclose(found[name], parameter - 0.5 * parameter.grad, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(weights[name], parameter - 0.5 * parameter.grad, rtol=1e-4, atol=1e-6)

@@ -30,11 +30,11 @@ def accuracy(labels: str) -> tuple[popart.Builder, list[str]]:
 @pytest.mark.filterwarnings("ignore:Tensor y. INT64 step data is converted to INT32")
 def test_an_accuracy(labels: str) -> None:
     builder, ids = accuracy(labels)
-    given = np.where(np.arange(6) < 4, BEST, -1)
-    found = infer(builder, popart.DataFlow(1, ids), {"x": SCORES, "y": given})
-    assert found[ids[0]].dtype == np.int32
-    np.testing.assert_array_equal(found[ids[0]], BEST)
-    assert found[ids[1]] == 4
+    targets = np.where(np.arange(6) < 4, BEST, -1)
+    anchors = infer(builder, popart.DataFlow(1, ids), {"x": SCORES, "y": targets})
+    assert anchors[ids[0]].dtype == np.int32
+    np.testing.assert_array_equal(anchors[ids[0]], BEST)
+    assert anchors[ids[1]] == 4
 
 
 @pytest.mark.parametrize(
@@ -46,17 +46,17 @@ def test_an_accuracy(labels: str) -> None:
 )
 def test_types_on_the_device(casts: bool, kinds: dict[str, str]) -> None:
     opts = options(enableSupportedDataTypeCasting=casts)
-    for given, kept in kinds.items():
+    for wide, stored in kinds.items():
         builder = popart.Builder()
-        x = builder.addInputTensor(given, [3])
+        x = builder.addInputTensor(wide, [3])
         double = builder.aiOnnx.add([x, x])
-        cast = builder.aiOnnx.cast([builder.aiOnnx.cast([x], "FLOAT")], given)
+        cast = builder.aiOnnx.cast([builder.aiOnnx.cast([x], "FLOAT")], wide)
         flow = popart.DataFlow(1, [x, double, cast])
         session = popart.InferenceSession(builder.getModelProto(), flow, device(opts), userOptions=opts)
-        assert {session.getInfo(id).data_type() for id in (x, double, cast)} == {kept}
+        assert {session.getInfo(id).data_type() for id in (x, double, cast)} == {stored}
         session.prepareDevice()
         anchors = session.initAnchorArrays()
-        data = np.array([1, 2, 3], popart.TensorInfo(kept, []).data_type_lcase())
+        data = np.array([1, 2, 3], popart.TensorInfo(stored, []).data_type_lcase())
         session.run(popart.PyStepIO({x: data}, anchors))
         np.testing.assert_array_equal(anchors[double], 2 * data)
         np.testing.assert_array_equal(anchors[cast], data)
@@ -70,10 +70,10 @@ def test_constants_are_cast_where_they_meet_what_was_computed() -> None:
     best = builder.aiOnnx.argmax([x], 1, 0)
     sums = [builder.aiOnnx.add([id, offset]) for id in (best, builder.aiOnnx.gather([best, first]))]
     flat = builder.reshape_const(builder.aiOnnx, [best], [2, -1])
-    found = infer(builder, popart.DataFlow(1, [*sums, flat]), {x: SCORES})
-    np.testing.assert_array_equal(found[sums[0]], BEST + 10)
-    np.testing.assert_array_equal(found[sums[1]], BEST[[0, 2]] + 10)
-    np.testing.assert_array_equal(found[flat], BEST.reshape(2, 3))
+    anchors = infer(builder, popart.DataFlow(1, [*sums, flat]), {x: SCORES})
+    np.testing.assert_array_equal(anchors[sums[0]], BEST + 10)
+    np.testing.assert_array_equal(anchors[sums[1]], BEST[[0, 2]] + 10)
+    np.testing.assert_array_equal(anchors[flat], BEST.reshape(2, 3))
 
 
 def foreign() -> onnx.ModelProto:

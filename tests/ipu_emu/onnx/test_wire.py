@@ -58,12 +58,12 @@ def test_data_are_those_that_onnx_reads(form: str, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(data)
     expected = {proto.name: numpy_helper.to_array(proto) for proto in onnx.load_from_string(data).graph.initializer}
     for source in (data, str(tmp_path / "m.onnx")):
-        found = initializers(source)
-        assert list(found) == ["w", "other"]
+        arrays = initializers(source)
+        assert list(arrays) == ["w", "other"]
         for name, values in expected.items():
-            np.testing.assert_array_equal(found[name], values, strict=True)
-            assert found[name].flags.aligned
-            assert found[name].flags.writeable
+            np.testing.assert_array_equal(arrays[name], values, strict=True)
+            assert arrays[name].flags.aligned
+            assert arrays[name].flags.writeable
 
 
 @pytest.mark.parametrize("count", [70000, 70001])
@@ -146,15 +146,15 @@ def test_mutated_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
             del data[place : place + chance.randrange(1, 5)]
         light, large = without_large_data(bytes(data))
         try:
-            whole = onnx.load_from_string(bytes(data))
+            proto_read = onnx.load_from_string(bytes(data))
         except Exception:  # protobuf has no public base class for its parse errors
             continue
         if large:
             taken += 1
             assert [p.name for p in onnx.load_from_string(light).graph.initializer] == [
-                p.name for p in whole.graph.initializer
+                p.name for p in proto_read.graph.initializer
             ]
-            for proto in whole.graph.initializer:
+            for proto in proto_read.graph.initializer:
                 if proto.name in large:
                     np.testing.assert_array_equal(large[proto.name], numpy_helper.to_array(proto))
     assert taken > 500

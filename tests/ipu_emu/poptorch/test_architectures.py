@@ -239,9 +239,9 @@ USUAL |= {"decoder": "AdamW", "graph network": "momentum"}
 @pytest.mark.parametrize(
     ("name", "optimiser"),
     [
-        pytest.param(name, one, marks=() if USUAL[name] == one else pytest.mark.full)
+        pytest.param(name, optimiser, marks=() if USUAL[name] == optimiser else pytest.mark.full)
         for name in MODELS
-        for one in OPTIMISERS
+        for optimiser in OPTIMISERS
     ],
 )
 def test_training_equals_eager_pytorch(name, optimiser):
@@ -251,7 +251,7 @@ def test_training_equals_eager_pytorch(name, optimiser):
     module = make()
     other = copy.deepcopy(module)
     mine, theirs = optimiser(module.parameters()), optimiser(other.parameters())
-    schedules = [torch.optim.lr_scheduler.StepLR(one, 4) for one in (mine, theirs)]
+    schedules = [torch.optim.lr_scheduler.StepLR(optimizer, 4) for optimizer in (mine, theirs)]
     model = poptorch.trainingModel(module, poptorch.Options(), mine)
     for _ in range(20):
         data = DATA[kind]()

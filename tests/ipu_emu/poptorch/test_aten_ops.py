@@ -338,9 +338,9 @@ class Module(torch.nn.Module):
         super().__init__()
         self.function, self.x = function, torch.nn.Parameter(x.clone())
 
-    def forward(self, one: Any) -> Any:
+    def forward(self, unit: Any) -> Any:
         torch.manual_seed(3)
-        out = self.function(self.x * one)
+        out = self.function(self.x * unit)
         outs = out if isinstance(out, tuple) else (out,)
         loss = sum((part.float() * torch.linspace(0.5, 1.5, part.numel()).view(part.shape)).sum() for part in outs)
         return *outs, poptorch.identity_loss(loss, "sum")
@@ -350,16 +350,16 @@ class Module(torch.nn.Module):
 def test_op_and_gradient_equal_pytorch(name: str) -> None:
     function, x = CASES[name]
     module = Module(function, x)
-    one = torch.ones(1)
-    expected = module(one)
+    unit = torch.ones(1)
+    expected = module(unit)
     expected[-1].backward()
     gradient = module.x.grad.clone()
     before = module.x.detach().clone()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = poptorch.trainingModel(module, optimizer=torch.optim.SGD(module.parameters(), lr=1.0))
-        found = model(one)
-    for mine, other in zip(found, expected, strict=True):
+        results = model(unit)
+    for mine, other in zip(results, expected, strict=True):
         torch.testing.assert_close(mine.float(), other.detach().float(), rtol=2e-5, atol=2e-5)
     torch.testing.assert_close(before - module.x.detach(), gradient, rtol=1e-4, atol=3e-5)
 

@@ -25,7 +25,7 @@ class Weights(nn.Module):
     def __init__(self, function, *weights):
         super().__init__()
         self.function = function
-        self.weights = nn.ParameterList([nn.Parameter(torch.tensor(one)) for one in weights])
+        self.weights = nn.ParameterList([nn.Parameter(torch.tensor(weight)) for weight in weights])
 
     def forward(self, x):
         return self.function(*self.weights) + 0 * x.sum()

@@ -28,10 +28,10 @@ class Numbers(torch.utils.data.Dataset):
 
 
 def options(iterations=1, accumulation=1, replicas=1, process=0, processes=1):
-    made = poptorch.Options().deviceIterations(iterations).replicationFactor(replicas).randomSeed(7)
-    made.Training.gradientAccumulation(accumulation)
-    made.Distributed.configureProcessId(process, processes)
-    return made
+    chosen = poptorch.Options().deviceIterations(iterations).replicationFactor(replicas).randomSeed(7)
+    chosen.Training.gradientAccumulation(accumulation)
+    chosen.Distributed.configureProcessId(process, processes)
+    return chosen
 
 
 def test_the_batch_is_that_of_a_step():
@@ -61,14 +61,14 @@ def test_a_shuffled_epoch_has_every_sample_once_over_all_processes():
 
 def test_asynchronous_batches_are_those_of_the_loader():
     sync = [(x.clone(), i.clone()) for x, i in poptorch.DataLoader(options(2), Numbers(20), batch_size=2)]
-    given = {"sharing_strategy": poptorch.SharingStrategy.Fork}
+    settings = {"sharing_strategy": poptorch.SharingStrategy.Fork}
     loader = poptorch.DataLoader(
-        options(2), Numbers(20), batch_size=2, mode=poptorch.DataLoaderMode.Async, async_options=given
+        options(2), Numbers(20), batch_size=2, mode=poptorch.DataLoaderMode.Async, async_options=settings
     )
     for _ in range(2):
-        found = [(x.clone(), i.clone()) for x, i in loader]
-        assert len(found) == 5
-        for (x, i), (expected, number) in zip(found, sync, strict=True):
+        batches = [(x.clone(), i.clone()) for x, i in loader]
+        assert len(batches) == 5
+        for (x, i), (expected, number) in zip(batches, sync, strict=True):
             assert torch.equal(x, expected)
             assert torch.equal(i, number)
     for _ in loader:
@@ -83,8 +83,8 @@ class Broken(Numbers):
 
 
 def test_a_worker_that_fails_is_named():
-    given = {"sharing_strategy": poptorch.SharingStrategy.Fork}
-    loader = poptorch.DataLoader(options(), Broken(4), mode=poptorch.DataLoaderMode.Async, async_options=given)
+    settings = {"sharing_strategy": poptorch.SharingStrategy.Fork}
+    loader = poptorch.DataLoader(options(), Broken(4), mode=poptorch.DataLoaderMode.Async, async_options=settings)
     with pytest.raises(poptorch.Error, match=r"worker thread failed to start.*no such file"):
         next(iter(loader))
     loader.terminate()
@@ -100,9 +100,9 @@ def test_the_global_order_is_the_same_for_every_spread_and_has_each_sample_once(
             options.Training.gradientAccumulation(2)
             options.Distributed.configureProcessId(number, count)
             loader = poptorch.DataLoader(options, range(96), batch_size=2, shuffle=True)
-            epochs = [[int(one) for batch in loader for one in batch] for _ in range(2)]
+            epochs = [[int(number) for batch in loader for number in batch] for _ in range(2)]
             seen.append(epochs)
-        order = [[one for part in seen for one in part[epoch]] for epoch in range(2)]
+        order = [[number for part in seen for number in part[epoch]] for epoch in range(2)]
         expected = expected or order
         assert order == expected
         assert sorted(order[0]) == sorted(order[1]) == list(range(96))
@@ -142,7 +142,7 @@ def test_a_worker_that_is_killed_in_an_epoch_is_named_and_the_next_epoch_has_new
     os.kill(worker, signal.SIGKILL)
     with pytest.raises(poptorch.Error, match=rf"DataLoader worker 0 \(process {worker}\) was killed by SIGKILL"):
         list(batches)
-    assert [int(one[0, 0]) for one in loader] == list(range(64))
+    assert [int(batch[0, 0]) for batch in loader] == list(range(64))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -171,9 +171,9 @@ def test_samples_and_their_random_numbers_do_not_depend_on_the_process(workers, 
         parts = []
         for process in range(count):
             torch.manual_seed(process)
-            made = options(process=process, processes=count)
+            chosen = options(process=process, processes=count)
             sampler = WeightedRandomSampler([1.0] * 16, 16, replacement=False)
-            loader = poptorch.DataLoader(made, Noisy(16), batch_size=2, sampler=sampler, num_workers=workers)
+            loader = poptorch.DataLoader(chosen, Noisy(16), batch_size=2, sampler=sampler, num_workers=workers)
             assert loader.dataset.size == 16
             parts.append([[tuple(row) for batch in loader for row in zip(*batch, strict=True)] for _ in range(2)])
         epochs[count] = [[row for part in parts for row in part[epoch]] for epoch in range(2)]
@@ -186,19 +186,19 @@ def test_samples_and_their_random_numbers_do_not_depend_on_the_process(workers, 
 
 def test_a_distributed_sampler_is_refused_where_samples_would_be_divided_twice():
     sampler = DistributedSampler(range(16), 2, 1)
-    for made in (options(), options(process=1, processes=2)):
+    for chosen in (options(), options(process=1, processes=2)):
         with pytest.raises(poptorch.Error, match=r"DistributedSampler gives part 1 of 2, and this is process \d of"):
-            poptorch.DataLoader(made, range(16), sampler=sampler)
-    made = options(process=1, processes=2)
-    loader = poptorch.DataLoader(made, range(16), sampler=sampler, auto_distributed_partitioning=False)
-    assert [int(one) for one in loader] == list(sampler)
+            poptorch.DataLoader(chosen, range(16), sampler=sampler)
+    chosen = options(process=1, processes=2)
+    loader = poptorch.DataLoader(chosen, range(16), sampler=sampler, auto_distributed_partitioning=False)
+    assert [int(sample) for sample in loader] == list(sampler)
 
 
 def test_a_sampler_of_several_processes_needs_a_common_seed():
-    made = poptorch.Options()
-    made.Distributed.configureProcessId(0, 2)
+    chosen = poptorch.Options()
+    chosen.Distributed.configureProcessId(0, 2)
     with pytest.raises(AssertionError, match=r"you must set poptorch\.Options\.randomSeed"):
-        poptorch.DataLoader(made, range(16), sampler=WeightedRandomSampler([1.0] * 16, 16))
+        poptorch.DataLoader(chosen, range(16), sampler=WeightedRandomSampler([1.0] * 16, 16))
 
 
 def test_options_of_an_accessor_that_there_is_not_are_said():

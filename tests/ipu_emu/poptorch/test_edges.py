@@ -77,11 +77,11 @@ def eagerly(calls: Calls) -> list[Any]:
     return [*results[:-1], *(torch.zeros_like(x) if x.grad is None else x.grad for x in calls.shifts)]
 
 
-def difference(found: Any, expected: Any) -> str:
+def difference(tensor: Any, expected: Any) -> str:
     """The first elements that differ by more than rounding, in the units of the largest usual element."""
-    if tuple(found.shape) != tuple(expected.shape):
-        return f"shape {list(found.shape)}, expected {list(expected.shape)}"
-    a, b = found.detach().double().reshape(-1), expected.detach().double().reshape(-1)
+    if tuple(tensor.shape) != tuple(expected.shape):
+        return f"shape {list(tensor.shape)}, expected {list(expected.shape)}"
+    a, b = tensor.detach().double().reshape(-1), expected.detach().double().reshape(-1)
     half, exact = expected.dtype is torch.float16, not expected.is_floating_point()
     usual = b[b.abs() < 1e4].abs().max().item() if (b.abs() < 1e4).any() else 0.0
     error = 0.0 if exact else 5e-3 if half else 1e-4
@@ -94,7 +94,7 @@ def test_values_and_gradients_equal_pytorch(family: str) -> None:
     calls = Calls(list(FAMILIES[family]()))
     expected, names = eagerly(calls), [name for part in calls.places() for name in part]
     pairs = zip(names, on_device(calls), expected, strict=True)
-    differing = [f"{name}: {text}" for name, found, right in pairs if (text := difference(found, right))]
+    differing = [f"{name}: {text}" for name, tensor, right in pairs if (text := difference(tensor, right))]
     assert not differing, "\n" + "\n".join(differing)
 
 
@@ -110,9 +110,9 @@ class Beside(torch.nn.Module):
 
 def test_conversions_keep_numbers_of_rows_beside_a_batch_normalisation() -> None:
     half = torch.arange(12.0).view(3, 4).half()
-    found, expected = poptorch.inferenceModel(Beside())(half.float(), half), Beside()(half.float(), half)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=2e-3, atol=2e-3)
+    outputs, expected = poptorch.inferenceModel(Beside())(half.float(), half), Beside()(half.float(), half)
+    for output, other in zip(outputs, expected, strict=True):
+        torch.testing.assert_close(output, other, rtol=2e-3, atol=2e-3)
 
 
 class Log(dict[str, Any]):

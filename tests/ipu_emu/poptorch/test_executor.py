@@ -98,14 +98,16 @@ def test_a_damaged_file_is_refused_before_its_pickle_is_read(tmp_path):
     model(torch.ones(1, 2))
     path = tmp_path / "model.poptorch"
     model.save(str(path))
-    whole = path.read_bytes()
-    damaged = [whole[:end] for end in (0, 8, 40, len(whole) - 1)]
-    damaged += [whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :] for place in range(0, len(whole), 199)]
+    pickled = path.read_bytes()
+    damaged = [pickled[:end] for end in (0, 8, 40, len(pickled) - 1)]
+    damaged += [
+        pickled[:place] + bytes([pickled[place] ^ 4]) + pickled[place + 1 :] for place in range(0, len(pickled), 199)
+    ]
     for content in damaged:
         path.write_bytes(content)
         with pytest.raises(poptorch.Error, match=r"Invalid file .*model\.poptorch: .*it is damaged, or not"):
             poptorch.load(str(path))
-    path.write_bytes(whole)
+    path.write_bytes(pickled)
     with path.open("r+b") as file:
         file.truncate(12 << 30)  # its zeros take no disk space, but would take memory
     with at_most(1 << 30), pytest.raises(poptorch.Error, match="it is damaged, or not a PopTorch file"):
@@ -141,8 +143,8 @@ class Far(nn.Module):
 @pytest.mark.parametrize(("module", "x"), [(Count(), 2**40), (Far(), 7)], ids=["input", "constant"])
 def test_integers_beyond_32_bits_cause_a_warning(module, x):
     with pytest.warns(UserWarning, match="int64 values beyond the range of int32 have lost their upper bits"):
-        found = poptorch.inferenceModel(module)(torch.tensor([x]))
-    assert found.tolist() == [1 if x == 2**40 else 7]
+        output = poptorch.inferenceModel(module)(torch.tensor([x]))
+    assert output.tolist() == [1 if x == 2**40 else 7]
 
 
 def test_optimiser_state_and_values():
@@ -175,9 +177,9 @@ def test_changes_of_inputs_reach_the_caller():
             x += 2
             x += y
 
-    one, two = torch.tensor([1.0]), torch.tensor([2.0])
-    assert poptorch.inferenceModel(Adds())(one, two) is None
-    assert one.item() == 7
+    first, two = torch.tensor([1.0]), torch.tensor([2.0])
+    assert poptorch.inferenceModel(Adds())(first, two) is None
+    assert first.item() == 7
 
 
 def test_replicas_keep_their_own_buffers_if_they_are_not_broadcast():
@@ -195,8 +197,8 @@ def test_replicas_keep_their_own_buffers_if_they_are_not_broadcast():
         poptorch.inferenceModel(Sums(), options)(torch.tensor([9.0, 2.0]))
     model = poptorch.inferenceModel(Sums(), options.clone().broadcastBuffers(False))
     for _ in range(50):
-        found = model(torch.tensor([9.0, 2.0]))
-    assert found.tolist() == [450, 100]
+        output = model(torch.tensor([9.0, 2.0]))
+    assert output.tolist() == [450, 100]
 
 
 def test_tensors_are_printed_with_their_gradients(capfd):
@@ -238,13 +240,13 @@ def test_options_are_frozen_by_the_first_wrapper():
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "found"),
+    ("model", "options", "text"),
     [
         (abs, None, "takes a torch.nn.Module, and got a builtin_function_or_method"),
         (nn.ReLU, None, "takes a torch.nn.Module, and got the class ReLU"),
         (nn.ReLU(), "fast", r"takes poptorch.Options\(\), and got a str as its options"),
     ],
 )
-def test_anything_but_a_module_or_options_is_refused(model, options, found):
-    with pytest.raises(TypeError, match=f"poptorch.inferenceModel {found}"):
+def test_anything_but_a_module_or_options_is_refused(model, options, text):
+    with pytest.raises(TypeError, match=f"poptorch.inferenceModel {text}"):
         poptorch.inferenceModel(model, options)

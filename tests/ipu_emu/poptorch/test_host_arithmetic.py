@@ -46,8 +46,8 @@ def numbers() -> Any:
     return torch.arange(1, 64).reshape(7, 9) / 32
 
 
-def flat(made: Any) -> list[Any]:
-    return list(made) if isinstance(made, tuple | list) else [made]
+def flat(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, tuple | list) else [result]
 
 
 class Both(torch.nn.Module):
@@ -56,13 +56,13 @@ class Both(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         constants = numbers().to(x.dtype)
         zero = x[0, 0] * 0
-        return {name: (flat(f(x)), [one + zero for one in flat(f(constants))]) for name, f in FUNCTIONS.items()}
+        return {name: (flat(f(x)), [tensor + zero for tensor in flat(f(constants))]) for name, f in FUNCTIONS.items()}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_functions_of_constants_have_the_bits_of_those_of_inputs(dtype: Any) -> None:
-    made = poptorch.inferenceModel(Both())(numbers().to(dtype))
-    assert [name for name, pair in made.items() if not all(map(torch.equal, *pair))] == []
+    pairs = poptorch.inferenceModel(Both())(numbers().to(dtype))
+    assert [name for name, pair in pairs.items() if not all(map(torch.equal, *pair))] == []
 
 
 class Tails(torch.nn.Module):
@@ -73,9 +73,12 @@ class Tails(torch.nn.Module):
         self.expected = expected
 
     def forward(self, x: Any) -> Any:
-        made = {name: flat(f(numbers().double())) for name, f in FUNCTIONS.items()}
+        exact_values = {name: flat(f(numbers().double())) for name, f in FUNCTIONS.items()}
         return {
-            name: [(y - exact.float().double()).float() + x for y, exact in zip(made[name], expected, strict=True)]
+            name: [
+                (y - exact.float().double()).float() + x
+                for y, exact in zip(exact_values[name], expected, strict=True)
+            ]
             for name, expected in self.expected.items()
         }
 
@@ -87,8 +90,8 @@ class Ranges(torch.nn.Module):
 
 
 def test_ranges_are_close_to_those_of_pytorch() -> None:
-    for made, expected in zip(poptorch.inferenceModel(Ranges())(torch.zeros(1)), Ranges()(0), strict=True):
-        torch.testing.assert_close(made, expected.float(), rtol=1e-6, atol=1e-7)
+    for tensor, expected in zip(poptorch.inferenceModel(Ranges())(torch.zeros(1)), Ranges()(0), strict=True):
+        torch.testing.assert_close(tensor, expected.float(), rtol=1e-6, atol=1e-7)
 
 
 class Others(torch.nn.Module):
@@ -98,18 +101,18 @@ class Others(torch.nn.Module):
         y = numbers()
         spectrum = torch.fft.rfft(y) @ torch.eye(5, dtype=torch.complex64)
         shape = (y.to("meta") @ y.to("meta").t()).sin().shape
-        return [x + one for one in (spectrum.exp().abs(), torch.hann_window(9), torch.ones(shape))]
+        return [x + tensor for tensor in (spectrum.exp().abs(), torch.hann_window(9), torch.ones(shape))]
 
 
 def test_constants_without_an_equivalent_are_those_of_pytorch() -> None:
-    for made, expected in zip(poptorch.inferenceModel(Others())(torch.zeros(1)), Others()(0), strict=True):
-        torch.testing.assert_close(made, expected)
+    for tensor, expected in zip(poptorch.inferenceModel(Others())(torch.zeros(1)), Others()(0), strict=True):
+        torch.testing.assert_close(tensor, expected)
 
 
 def test_constants_in_double_precision_keep_it() -> None:
     expected = {name: flat(f(numbers().double())) for name, f in FUNCTIONS.items()}
-    made = poptorch.inferenceModel(Tails(expected))(torch.zeros(1))
+    outputs = poptorch.inferenceModel(Tails(expected))(torch.zeros(1))
     for name, results in expected.items():
-        for tail, exact in zip(made[name], results, strict=True):
+        for tail, exact in zip(outputs[name], results, strict=True):
             most = 1e-14 * max(float(exact.abs().max()), 1.0)
             assert torch.allclose(tail.double(), exact - exact.float().double(), rtol=1e-6, atol=most), name

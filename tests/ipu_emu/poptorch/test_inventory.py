@@ -38,10 +38,10 @@ def text(change, *, pipelined=False, batch=8):
     change(options)
     model = Model()
     adam = poptorch.optim.Adam(model.parameters(), lr=0.1, loss_scaling=2.0)
-    made = poptorch.trainingModel(model, options, adam)
-    made.compile(torch.ones(options.batches * batch, 8).half())
-    report = f"{made.getReport()} {made.modelledSeconds()}"
-    made.destroy()
+    training = poptorch.trainingModel(model, options, adam)
+    training.compile(torch.ones(options.batches * batch, 8).half())
+    report = f"{training.getReport()} {training.modelledSeconds()}"
+    training.destroy()
     return report
 
 
@@ -50,10 +50,12 @@ def accumulate(options):
 
 
 def location(**settings):
-    made = poptorch.TensorLocationSettings().minElementsForOffChip(0).minElementsForReplicatedTensorSharding(0)
+    settings_made = (
+        poptorch.TensorLocationSettings().minElementsForOffChip(0).minElementsForReplicatedTensorSharding(0)
+    )
     for name, value in settings.items():
-        getattr(made, name)(value)
-    return made
+        getattr(settings_made, name)(value)
+    return settings_made
 
 
 OFF = {"useOnChipStorage": False}
@@ -134,7 +136,10 @@ def setters():
     groups |= {"Distributed.": options.Distributed, "TensorLocations.": options.TensorLocations}
     for prefix, group in groups.items():
         own = [
-            name for kind in type(group).__mro__[:1] for name, one in vars(kind).items() if inspect.isfunction(one)
+            name
+            for kind in type(group).__mro__[:1]
+            for name, member in vars(kind).items()
+            if inspect.isfunction(member)
         ]
         yield from (f"{prefix}{name}" for name in own if not name.startswith("_") and name not in OTHERS)
 
@@ -150,7 +155,7 @@ def test_a_row_names_a_test(shown):
     source = (TESTS / file).read_text()
     assert not name or f"def {name}(" in source
     if name != "test_each_option_without_effect_is_named":  # it takes the names from the classes
-        assert [one for one in SHOWN[shown].split() if one.rpartition(".")[2] not in source] == []
+        assert [test for test in SHOWN[shown].split() if test.rpartition(".")[2] not in source] == []
 
 
 @pytest.mark.parametrize("name", SEEN)

@@ -88,8 +88,8 @@ def expected():
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_schedules_and_mappings_change_no_bit(strategy, expected):
-    found = trained(strategy())
-    assert all(torch.equal(value, found[id]) for id, value in expected.items())
+    weights = trained(strategy())
+    assert all(torch.equal(value, weights[id]) for id, value in expected.items())
 
 
 @pytest.mark.parametrize("ipus", [(1, 1, 1), (0, 0, 0)])
@@ -101,8 +101,8 @@ def test_a_phase_on_the_wrong_ipus_is_refused(ipus):
 
 def test_locations_change_no_bit(expected):
     settings = poptorch.TensorLocationSettings().useOnChipStorage(False).minElementsForOffChip(0)
-    found = trained(blocks=False, locations=settings)
-    assert all(torch.equal(value, found[id]) for id, value in expected.items())
+    weights = trained(blocks=False, locations=settings)
+    assert all(torch.equal(value, weights[id]) for id, value in expected.items())
 
 
 def test_a_pipeline_needs_enough_micro_batches():
@@ -125,13 +125,13 @@ def test_an_op_after_a_block_has_ended_is_refused():
 def test_instances_and_replicas_change_no_bit():
     import subprocess
 
-    found, program = set(), str(PROGRAMS / "poptorch/dropout_training.py")
+    texts, program = set(), str(PROGRAMS / "poptorch/dropout_training.py")
     for instances in (1, 2, 4):
         command = [
             *(sys.executable, "-m", "poprun_py", "--num-instances", str(instances), "--num-replicas", "4"),
             *(*warm_python(*PYTORCH_FACES), "-m", "ipu_emu.compat", program),
         ]
-        made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-        assert made.returncode == 0, made.stdout + made.stderr
-        found |= {line.split("weights ")[1] for line in made.stdout.splitlines() if "weights " in line}
-    assert len(found) == 1
+        process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+        assert process.returncode == 0, process.stdout + process.stderr
+        texts |= {line.split("weights ")[1] for line in process.stdout.splitlines() if "weights " in line}
+    assert len(texts) == 1

@@ -143,12 +143,12 @@ def test_processes_are_configured(monkeypatch):
     assert (options.Distributed.processId, options.Distributed.numProcesses) == (0, 1)
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
-    found = poptorch.Options().Distributed
-    assert (found.processId, found.numProcesses) == (3, 4)
+    distributed = poptorch.Options().Distributed
+    assert (distributed.processId, distributed.numProcesses) == (3, 4)
     for name, value in Environment.of_instance(Layout((1, 1)), 1).to_environ().items():
         monkeypatch.setenv(name, value)
-    found = poptorch.Options().Distributed
-    assert (found.processId, found.numProcesses) == (1, 2)
+    distributed = poptorch.Options().Distributed
+    assert (distributed.processId, distributed.numProcesses) == (1, 2)
 
 
 def test_blocks_are_removed_and_functions_are_blocks():
@@ -167,14 +167,14 @@ def test_blocks_are_removed_and_functions_are_blocks():
 
 
 def test_means_are_computed_at_once_or_at_the_end():
-    found = []
+    weights = []
     for strategy in (poptorch.MeanReductionStrategy.Running, poptorch.MeanReductionStrategy.Post):
         options = poptorch.Options()
         options.Training.gradientAccumulation(4).setMeanAccumulationAndReplicationReductionStrategy(strategy)
         module, model = training(options=options)
         model(FOUR)
-        found.append(module.w.item())
-    assert found == pytest.approx([0.25, 0.25], abs=1e-6)
+        weights.append(module.w.item())
+    assert weights == pytest.approx([0.25, 0.25], abs=1e-6)
 
 
 def test_convolutions_are_planned_together():
@@ -246,8 +246,8 @@ def test_loops_and_conditions_are_for_inference():
 def test_slices_start_at_the_value_of_a_tensor():
     start = torch.tensor([2])
     assert inferred(lambda m, x, s: poptorch.dynamic_slice(x, 0, s, 2, 1), FOUR, start).tolist() == [2, 3]
-    made = inferred(lambda m, x, s: poptorch.dynamic_update(x, -torch.ones(2), 0, s, 2), FOUR, start)
-    assert made.tolist() == [0, 1, -1, -1]
+    updated = inferred(lambda m, x, s: poptorch.dynamic_update(x, -torch.ones(2), 0, s, 2), FOUR, start)
+    assert updated.tolist() == [0, 1, -1, -1]
 
 
 def test_the_random_state_repeats_what_was_drawn():

@@ -96,10 +96,10 @@ def job(monkeypatch):
 
 @pytest.mark.parametrize("row", SETTERS, ids=lambda row: f"{row[0]}.{row[1]}".strip("."))
 def test_a_setter_is_accepted_checked_and_refused_when_frozen(row):
-    category, setter, given, key, value, wrong, error = row
+    category, setter, arguments, key, value, wrong, error = row
     options = poptorch.Options().replicationFactor(2)
     group = of(options, category)
-    assert getattr(group, setter)(*given) is group
+    assert getattr(group, setter)(*arguments) is group
     if key is not None:
         assert getattr(group, key) == value
         assert content(getattr(of(options.clone(), category), key)) == content(value)
@@ -109,7 +109,7 @@ def test_a_setter_is_accepted_checked_and_refused_when_frozen(row):
     options._freeze()
     if setter not in ("halfFloatCasting", "runningStatisticsAlwaysFloat", "traceModel"):
         with pytest.raises(AttributeError, match="Can't modify frozen Options"):
-            getattr(group, setter)(*given)
+            getattr(group, setter)(*arguments)
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,16 @@ def on_device(function, *tensors):
 
 
 def farthest(points, ptr, ratio):
-    found = []
+    indices = []
     for low, high in pairwise(ptr):
         chosen = [low]
         while len(chosen) < math.ceil(ratio * (high - low)):
-            near = {one: min(math.dist(points[one], points[other]) for other in chosen) for one in range(low, high)}
+            near = {
+                index: min(math.dist(points[index], points[other]) for other in chosen) for index in range(low, high)
+            }
             chosen.append(max(near, key=near.get))
-        found += chosen
-    return found
+        indices += chosen
+    return indices
 
 
 def test_nearest_points_are_those_of_a_search_over_all():
@@ -41,10 +43,10 @@ def test_nearest_points_are_those_of_a_search_over_all():
     x, y = torch.randn(9, 3), torch.randn(5, 3)
     assert on_device(poptorch.nearest, x, y) == torch.cdist(x, y).argmin(1).tolist()
     of_x, of_y = [0] * 4 + [1] * 5, [0, 0, 1, 1, 1]
-    found = on_device(lambda x, y: poptorch.nearest(x, y, of_x, of_y), x, y)
-    assert found == [
-        min((i for i in range(5) if of_y[i] == batch), key=lambda i: math.dist(one, y[i]))
-        for one, batch in zip(x, of_x, strict=True)
+    nearest = on_device(lambda x, y: poptorch.nearest(x, y, of_x, of_y), x, y)
+    assert nearest == [
+        min((i for i in range(5) if of_y[i] == batch), key=lambda i: math.dist(point, y[i]))
+        for point, batch in zip(x, of_x, strict=True)
     ]
     assert on_device(poptorch.nearest, torch.tensor([1.0, 4.0]), torch.tensor([0.0, 5.0])) == [0, 1]
 
@@ -59,8 +61,8 @@ def test_each_sample_is_the_farthest_from_those_before_it(ratio):
 
 def test_samples_with_a_random_start_are_different_points():
     points = torch.randn(8, 2)
-    found = on_device(lambda src: poptorch.fps(src, [0, 8], 1.0, random_start=True), points)
-    assert sorted(found) == list(range(8))
+    indices = on_device(lambda src: poptorch.fps(src, [0, 8], 1.0, random_start=True), points)
+    assert sorted(indices) == list(range(8))
 
 
 @pytest.mark.parametrize(

@@ -48,14 +48,14 @@ def convolution(random: Random, shape: Shape) -> Step | None:
     channels = shape[1]
     groups = random.choice([1, channels, *(k for k in (2, 4) if channels % k == 0)])
     kernel = random.choice([(1, 1), (3, 3), (1, 5), (7, 7), (2, 3)])
-    given = {
+    attributes = {
         "stride": random.choice([1, 1, 2, (1, 2), (3, 1)]),
         "padding": tuple(random.randint(0, size) for size in kernel),
         "dilation": random.choice([1, 1, 2]),
         "groups": groups,
     }
-    made = groups * random.choice([1, 2, 5])
-    return lambda x, w: functional.conv2d(x, w, **given), [(made, channels // groups, *kernel)]
+    channels_out = groups * random.choice([1, 2, 5])
+    return lambda x, w: functional.conv2d(x, w, **attributes), [(channels_out, channels // groups, *kernel)]
 
 
 def pooling(random: Random, shape: Shape) -> Step | None:
@@ -83,8 +83,8 @@ def normalisation(random: Random, shape: Shape) -> Step | None:
 
 def reduction(random: Random, shape: Shape) -> Step:
     axes = tuple(sorted(random.sample(range(len(shape)), random.randint(1, len(shape) - 1 or 1))))
-    name, kept = random.choice(["sum", "mean"]), len(axes) == len(shape) or random.random() < 0.7
-    return lambda x: getattr(x, name)(axes, keepdim=kept), ()
+    name, keeps_dims = random.choice(["sum", "mean"]), len(axes) == len(shape) or random.random() < 0.7
+    return lambda x: getattr(x, name)(axes, keepdim=keeps_dims), ()
 
 
 def movement(random: Random, shape: Shape) -> Step:
@@ -133,15 +133,15 @@ def drawn(seed: int) -> tuple[Network, Any]:
         step = kind(random, tuple(value.shape)) if value.ndim else None
         if step is None:
             continue
-        made = [0.4 * torch.randn(shape) + 0.2 for shape in step[1]]
+        weights_of_step = [0.4 * torch.randn(shape) + 0.2 for shape in step[1]]
         try:
-            result = step[0](value, *made)
+            result = step[0](value, *weights_of_step)
         except RuntimeError:
             continue
         if 0 < result.numel() < 20_000:
             value = result
             steps.append(step[0])
-            weights.append(made)
+            weights.append(weights_of_step)
     steps.append(functional.linear)  # at least one weight is trained
     weights.append([torch.randn(3, value.shape[-1] if value.ndim else 1)])
     if not value.ndim:
@@ -155,10 +155,10 @@ def compare(seed: int) -> None:
     y, loss = expected(x.double())
     loss.backward()
     model = poptorch.trainingModel(network, poptorch.Options(), poptorch.optim.SGD(network.parameters(), lr=0.1))
-    found, _ = model(x)
+    output, _ = model(x)
     model.copyWeightsToHost()
     model.destroy()
-    torch.testing.assert_close(found.double(), y.detach(), rtol=1e-4, atol=1e-4, msg=lambda said: f"{seed}: {said}")
+    torch.testing.assert_close(output.double(), y.detach(), rtol=1e-4, atol=1e-4, msg=lambda said: f"{seed}: {said}")
     for trained, weight in zip(network.parameters(), expected.parameters(), strict=True):
         updated = weight.detach() - 0.1 * (torch.zeros_like(weight) if weight.grad is None else weight.grad)
         torch.testing.assert_close(

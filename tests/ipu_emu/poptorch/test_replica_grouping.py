@@ -34,9 +34,9 @@ def test_four_groups_of_weights_and_two_of_inputs_are_those_of_one_run_on_the_ho
         expected.grad = None
         loss = (x.repeat_interleave(4, 0)[:, None] @ expected.repeat(2, 1, 1)).square().mean()
         loss.backward()
-        _, found = model(x)
-        assert found.shape == (8,)
-        torch.testing.assert_close(found.sum() / 8, loss.detach(), rtol=1e-6, atol=1e-6)
+        _, losses = model(x)
+        assert losses.shape == (8,)
+        torch.testing.assert_close(losses.sum() / 8, loss.detach(), rtol=1e-6, atol=1e-6)
         with torch.no_grad():
             expected -= 0.01 * expected.grad
     torch.testing.assert_close(module.W.detach(), expected.detach(), rtol=1e-6, atol=1e-6)

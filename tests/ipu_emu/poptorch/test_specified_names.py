@@ -55,11 +55,11 @@ def blocks(*ipus, options=None):
     module = nn.Sequential(*(nn.Linear(2, 2) for _ in ipus), nn.Flatten(0))
     for number, ipu in enumerate(ipus):
         poptorch.BeginBlock(module[number], f"b{number}", ipu_id=ipu)
-    whole = nn.Sequential(module, Calls(lambda m, x: poptorch.identity_loss(x * m.w, "mean")))
-    rate = torch.optim.SGD(whole.parameters(), lr=0.01)
+    network = nn.Sequential(module, Calls(lambda m, x: poptorch.identity_loss(x * m.w, "mean")))
+    rate = torch.optim.SGD(network.parameters(), lr=0.01)
     steps = 1 if options is None else options.Training.gradient_accumulation
-    poptorch.trainingModel(whole, options, rate)(torch.ones(steps, 2))
-    return [one.tolist() for one in whole.state_dict().values() if one.dim() == 2]
+    poptorch.trainingModel(network, options, rate)(torch.ones(steps, 2))
+    return [weight.tolist() for weight in network.state_dict().values() if weight.dim() == 2]
 
 
 def accumulating(count, strategy=None):
@@ -118,7 +118,7 @@ def modes_choose_the_micro_batches():
 @row("enableExecutableCaching")
 def an_executable_is_kept_in_the_folder(tmp_path):
     inferred(lambda m, x: x + 1, ONE, options=poptorch.Options().enableExecutableCaching(str(tmp_path / "kept")))
-    assert [one.suffix for one in (tmp_path / "kept").glob("*.ipuexe")] == [".ipuexe"]
+    assert [file.suffix for file in (tmp_path / "kept").glob("*.ipuexe")] == [".ipuexe"]
     with pytest.raises(AssertionError, match="Unexpected type"):
         poptorch.Options().enableExecutableCaching(7)
 
@@ -239,8 +239,8 @@ def the_loss_scaling_has_a_state():
 
 @row("enableSyntheticData")
 def synthetic_data_keep_the_shapes():
-    made = inferred(lambda m, x: x * 2, torch.ones(2, 3), options=poptorch.Options().enableSyntheticData(True))
-    assert made.shape == (2, 3)
+    output = inferred(lambda m, x: x * 2, torch.ones(2, 3), options=poptorch.Options().enableSyntheticData(True))
+    assert output.shape == (2, 3)
     with pytest.raises(AssertionError):
         poptorch.Options().enableSyntheticData(1)
 
@@ -271,7 +271,7 @@ def batches_are_combined():
     data = torch.utils.data.TensorDataset(torch.arange(50))
     options = accumulating(5).deviceIterations(2)
     loader = poptorch.DataLoader(options, data, batch_size=2)
-    assert (loader.combinedBatchSize, len(loader), [len(one[0]) for one in loader]) == (20, 2, [20, 20])
+    assert (loader.combinedBatchSize, len(loader), [len(batch[0]) for batch in loader]) == (20, 2, [20, 20])
     apart = poptorch.Options()
     apart.Distributed.configureProcessId(0, 2)
     with pytest.raises(AssertionError, match="randomSeed"):
@@ -282,7 +282,7 @@ def batches_are_combined():
 def modes_give_the_same_data():
     data = torch.utils.data.TensorDataset(torch.arange(12))
     async_loader = poptorch.DataLoader(poptorch.Options(), data, 4, mode=poptorch.DataLoaderMode.Async)
-    assert [one[0].tolist() for one in async_loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [batch[0].tolist() for batch in async_loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     with pytest.raises(poptorch.Error, match="already uses an AsynchronousDataAccessor"):
         poptorch.AsynchronousDataAccessor(async_loader)
     async_loader.terminate()
@@ -332,8 +332,8 @@ def stages_name_their_blocks():
 def the_reduction_gives_the_gradient():
     for reduction, expected in (("none", 1 - 0.5 * 6), ("sum", 1 - 0.5 * 6), ("mean", 1 - 0.5 * 1.5)):
         module, model = training(lambda m, x, kind=reduction: poptorch.identity_loss(x * m.w, kind))
-        made = model(FOUR)
-        assert (module.w.item(), made.shape) == (expected, (4,) if reduction == "none" else ())
+        output = model(FOUR)
+        assert (module.w.item(), output.shape) == (expected, (4,) if reduction == "none" else ())
     with pytest.raises(AssertionError, match="Unsupported reduction type!"):
         poptorch.identity_loss(ONE, "max")
 
@@ -475,7 +475,7 @@ def errors_say_what_and_where():
         inferred(lambda m, x: x.item(), ONE)
     error = caught.value
     assert "aten::item is only supported in eager mode" in error.message
-    assert all(isinstance(one, str) for one in (error.message, error.type, error.location))
+    assert all(isinstance(attribute, str) for attribute in (error.message, error.type, error.location))
     assert issubclass(poptorch.RecoverableError, poptorch.Error)
 
 
@@ -493,7 +493,7 @@ def test_every_name_has_a_row():
 def test_a_name_has_its_effect_and_refuses_invalid_arguments(name, request):
     check = ROWS[name]
     wanted = check.__code__.co_varnames[: check.__code__.co_argcount]
-    given = {one: name if one == "name" else request.getfixturevalue(one) for one in wanted}
+    arguments = {argument: name if argument == "name" else request.getfixturevalue(argument) for argument in wanted}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        check(**given)
+        check(**arguments)

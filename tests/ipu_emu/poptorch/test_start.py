@@ -83,17 +83,17 @@ class Products(torch.nn.Module):
         known = self.table @ self.table
         assert known.sum() == 3  # the host computes its value
         self.seen[:] = [self.fc(x), self.conv(x[:, None]), x @ x.t(), torch.bmm(x[None], self.table[None])]
-        return sum(one.sum() for one in self.seen)
+        return sum(tensor.sum() for tensor in self.seen)
 
 
 def test_products_of_parameters_and_inputs_are_not_computed_while_a_module_is_traced():
     module, x = Products(), torch.randn(2, 3)
-    found = poptorch.inferenceModel(module)(x)
-    traced = [one.detach().clone() for one in module.seen]
-    assert torch.allclose(found, module(x).sum(), atol=1e-5)
-    assert [one.shape for one in traced] == [one.shape for one in module.seen]
-    assert not any(one.any() for one in traced)
-    assert all(one.any() for one in module.seen)
+    output = poptorch.inferenceModel(module)(x)
+    traced = [tensor.detach().clone() for tensor in module.seen]
+    assert torch.allclose(output, module(x).sum(), atol=1e-5)
+    assert [tensor.shape for tensor in traced] == [tensor.shape for tensor in module.seen]
+    assert not any(tensor.any() for tensor in traced)
+    assert all(tensor.any() for tensor in module.seen)
 
 
 def test_factors_that_do_not_match_are_refused_as_pytorch_does():
@@ -133,12 +133,12 @@ def test_the_first_collection_afterwards_does_not_scan_the_new_objects():
     gc.callbacks.append(note)
     try:
         with paused_collection():
-            made = [[number] for number in range(50_000)]
+            lists = [[number] for number in range(50_000)]
         more = [[number] for number in range(2 * gc.get_threshold()[0])]
     finally:
         gc.callbacks.remove(note)
         gc.freeze()
-    assert len(made) > len(more)
+    assert len(lists) > len(more)
     assert young
     assert max(young) < len(more)
 

@@ -40,8 +40,8 @@ def test_a_report_has_the_steps_and_both_programs(tmp_path):
     assert use.steps == 4
     assert {"compute", "compilation", "initialisation", "weight loading"} <= use.categories.keys()
     profiles = read_profiles(tmp_path).programs
-    assert sorted(each["name"] for each in profiles) == ["inference", "training"]
-    assert all(each["instructions"] and each["memory"] for each in profiles)
+    assert sorted(profile["name"] for profile in profiles) == ["inference", "training"]
+    assert all(profile["instructions"] and profile["memory"] for profile in profiles)
 
 
 def test_profiles_are_next_to_cached_and_saved_programs(tmp_path):
@@ -60,4 +60,4 @@ def test_profiles_are_next_to_cached_and_saved_programs(tmp_path):
     assert not list((tmp_path / "run").glob(f"*{PROFILE_SUFFIX}"))
     run = read_run(tmp_path / "run")
     assert sorted(run.profiles) == sorted(files)
-    assert [each["phase"] for each in read_profiles(run.folder, run.profiles).programs] == ["inference"]
+    assert [program["phase"] for program in read_profiles(run.folder, run.profiles).programs] == ["inference"]

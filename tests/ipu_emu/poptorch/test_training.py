@@ -78,9 +78,9 @@ def test_host_state_is_as_before_after_compiling():
 
 
 def options(iterations=1, accumulation=1, replicas=1):
-    made = poptorch.Options().deviceIterations(iterations).replicationFactor(replicas)
-    made.Training.gradientAccumulation(accumulation)
-    return made
+    chosen = poptorch.Options().deviceIterations(iterations).replicationFactor(replicas)
+    chosen.Training.gradientAccumulation(accumulation)
+    return chosen
 
 
 def trained(opts, *, lr=0.1):
@@ -95,8 +95,8 @@ def trained(opts, *, lr=0.1):
 
 
 def test_regrouping_of_iterations_changes_no_bit():
-    one, several = trained(options(1, 4)), trained(options(3, 4))
-    assert all(torch.equal(one[id], several[id]) for id in one)
+    single, several = trained(options(1, 4)), trained(options(3, 4))
+    assert all(torch.equal(single[id], several[id]) for id in single)
 
 
 def test_accumulation_and_replicas_take_the_mean():

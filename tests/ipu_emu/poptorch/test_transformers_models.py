@@ -42,10 +42,10 @@ def classes() -> dict[str, Any]:
 
 
 def images(size: int, count: int = 2) -> Callable[[], dict[str, Any]]:
-    def made() -> dict[str, Any]:
+    def inputs() -> dict[str, Any]:
         return {"pixel_values": torch.randn(count, 3, size, size), "labels": torch.randint(0, CLASSES, (count,))}
 
-    return made
+    return inputs
 
 
 def sound() -> dict[str, Any]:
@@ -181,10 +181,10 @@ class Loss(nn.Module):
 @pytest.mark.parametrize(
     ("name", "optimiser"),
     [
-        pytest.param(name, one, marks=() if (name, one) in SAMPLE else pytest.mark.full)
+        pytest.param(name, optimiser, marks=() if (name, optimiser) in SAMPLE else pytest.mark.full)
         for name in MODELS
-        for one in OPTIMISERS
-        if name not in ("ResNet", "MobileNetV2") or not one.startswith("Adam") or (name, one) in SAMPLE
+        for optimiser in OPTIMISERS
+        if name not in ("ResNet", "MobileNetV2") or not optimiser.startswith("Adam") or (name, optimiser) in SAMPLE
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*loss_type")
@@ -193,7 +193,7 @@ def test_losses_and_weights_equal_eager_pytorch(name: str, optimiser: str) -> No
     torch.manual_seed(0)
     module = Loss(make().train())
     other = copy.deepcopy(module)
-    mine, theirs = (OPTIMISERS[optimiser](one.parameters()) for one in (module, other))
+    mine, theirs = (OPTIMISERS[optimiser](network.parameters()) for network in (module, other))
     model = poptorch.trainingModel(module, poptorch.Options(), mine)
     for _ in range(STEPS):
         batch = data()

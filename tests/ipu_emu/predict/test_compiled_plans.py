@@ -65,19 +65,21 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-def both(asked: CompileRequest) -> tuple[list[int], list[PredictedMemory]]:
+def both(request: CompileRequest) -> tuple[list[int], list[PredictedMemory]]:
     """The planned bytes and the prediction of every IPU."""
     pod = System.named("pod16")
-    planned = ipu_memories(asked.compiled(pod).executable, pod.tiles_per_ipu)
-    predicted = asked.predicted(pod)
+    planned = ipu_memories(request.compiled(pod).executable, pod.tiles_per_ipu)
+    predicted = request.predicted(pod)
     assert predicted is not None
-    return [each.total for each in planned], predicted.memories
+    return [memory.total for memory in planned], predicted.memories
 
 
 @pytest.mark.parametrize("name", [*PUBLISHED, *OTHERS])
 def test_a_plan_is_within_its_prediction(name: str) -> None:
-    asked = CompileRequest(next(NAMES[each] for each in NAMES if name.startswith(each)), **(PUBLISHED | OTHERS)[name])
-    for planned, said in zip(*both(asked), strict=True):
+    request = CompileRequest(
+        next(NAMES[prefix] for prefix in NAMES if name.startswith(prefix)), **(PUBLISHED | OTHERS)[name]
+    )
+    for planned, said in zip(*both(request), strict=True):
         assert said.low <= planned <= said.high, f"IPU {said.ipu}"
         if planned > said.limit:
             assert said.verdict != "fits"
@@ -154,7 +156,7 @@ def test_a_plan_has_the_placement_of_its_prediction(
     if is_file:
         built = named(name, batch=batch)
         model, loss = saved(tmp_path, built), built.loss
-    asked = CompileRequest(
+    request = CompileRequest(
         model,
         loss=loss,
         batch=batch,
@@ -165,5 +167,5 @@ def test_a_plan_has_the_placement_of_its_prediction(
         optimiser=optimiser,
         accumulation=2 * (ipus + 1) if name in ("gpt2", "bert-base") else 2 * ipus,  # a tied head is a stage
     )
-    for planned, said in zip(*both(asked), strict=True):
+    for planned, said in zip(*both(request), strict=True):
         assert said.low <= planned <= said.high, f"IPU {said.ipu}"

@@ -20,7 +20,7 @@ SCRIPT = [sys.executable, str(ROOT / "scripts/hosts")]
 T, C = 0.010, 0.004
 
 
-def asked(**options: object) -> Experiment:
+def experiment(**options: object) -> Experiment:
     return Experiment(("train.py",), (1, 2, 4), (1, 2, 4), batch=8, rounds=2, **options)  # type: ignore[arg-type]
 
 
@@ -40,47 +40,47 @@ class Machine:
 
 
 @pytest.fixture
-def found() -> Measurements:
-    return asked().run(Machine())
+def measurements() -> Measurements:
+    return experiment().run(Machine())
 
 
 def test_rounds_are_interleaved_and_the_least_time_counts() -> None:
     machine = Machine()
-    found = asked().run(machine)
+    measurements = experiment().run(machine)
     assert len(machine.commands) == 2 * (9 + 2 + 4)  # two and four separate runs of one instance at a time
     assert machine.commands[:15] == machine.commands[15:]
     assert len(set(machine.commands[:9])) == 9
     assert set(machine.commands[9:15]) == {machine.commands[2]}
-    assert found.points[0].seconds == pytest.approx(T + C)
+    assert measurements.points[0].seconds == pytest.approx(T + C)
 
 
-def test_t_and_c(found: Measurements) -> None:
-    fit = found.fit(1)
+def test_t_and_c(measurements: Measurements) -> None:
+    fit = measurements.fit(1)
     assert fit.micro_batch == pytest.approx(T)
     assert fit.constant == pytest.approx(C)
     assert fit.freedom == 1
 
 
-def test_more_instances_are_predicted_from_one(found: Measurements) -> None:
-    two = next(point for point in found.points if (point.instances, point.accumulation) == (2, 4))
-    assert found.slowdowns == {2: 1.0, 4: 1.0}
-    assert found.predicted(2, 4) == pytest.approx(two.seconds, rel=0.1)
-    crowded = Measurements(found.experiment, found.points, True, {4: 2.0})
+def test_more_instances_are_predicted_from_one(measurements: Measurements) -> None:
+    two = next(point for point in measurements.points if (point.instances, point.accumulation) == (2, 4))
+    assert measurements.slowdowns == {2: 1.0, 4: 1.0}
+    assert measurements.predicted(2, 4) == pytest.approx(two.seconds, rel=0.1)
+    crowded = Measurements(measurements.experiment, measurements.points, True, {4: 2.0})
     assert crowded.predicted(4, 4) == pytest.approx(2 * 4 * T + C)
 
 
-def test_curves_and_serial_fractions(found: Measurements) -> None:
-    weak, strong = (found.line(strong=strong) for strong in (False, True))
+def test_curves_and_serial_fractions(measurements: Measurements) -> None:
+    weak, strong = (measurements.line(strong=strong) for strong in (False, True))
     assert [(p.instances, p.accumulation) for p in weak] == [(1, 4), (2, 4), (4, 4)]
     assert [(p.instances, p.accumulation) for p in strong] == [(1, 4), (2, 2), (4, 1)]
-    assert found.serial_fraction(strong[0], strong[0]) is None
-    fractions = [found.serial_fraction(point, strong[0]) for point in strong[1:]]
+    assert measurements.serial_fraction(strong[0], strong[0]) is None
+    fractions = [measurements.serial_fraction(point, strong[0]) for point in strong[1:]]
     assert all(fraction is not None and 0.08 < fraction < 0.2 for fraction in fractions)
-    assert found.constant_share(4) == pytest.approx(C / (4 * T + C))
+    assert measurements.constant_share(4) == pytest.approx(C / (4 * T + C))
 
 
-def test_rows_can_be_read_again(found: Measurements) -> None:
-    rows = program_rows(found.rows(), "rows.csv")
+def test_rows_can_be_read_again(measurements: Measurements) -> None:
+    rows = program_rows(measurements.rows(), "rows.csv")
     assert [(row.instances, row.accumulation, row.batch) for row in rows][:2] == [(1, 1, 8), (1, 2, 8)]
     assert rows[0].seconds == pytest.approx(T + C)
     with pytest.raises(EmulatorError, match="line 2: not a row of a program"):
@@ -88,7 +88,7 @@ def test_rows_can_be_read_again(found: Measurements) -> None:
 
 
 def test_commands() -> None:
-    command = asked().command(2, 4)
+    command = experiment().command(2, 4)
     assert command[:7] == [sys.executable, "-m", "poprun_py", "--num-instances", "2", "--num-replicas", "2"]
     assert command[7:] == [sys.executable, "train.py", "--accumulation", "4"]
     own = Experiment(("./run", "--ga={accumulation}", "{replicas}"), (1,), (1, 2), launcher=("--host", "a,b"))
@@ -99,11 +99,13 @@ def test_commands() -> None:
 @pytest.mark.parametrize("written", [("--host", "a,b,c,d"), ("--host=a,b,c,d",), ("-H", "a,b,c,d")])
 def test_simultaneous_runs_are_on_separate_hosts(written: tuple[str, ...]) -> None:
     machine = Machine()
-    found = Experiment(("train.py",), (2, 4), (1, 2), rounds=1, launcher=("--tag-output", *written)).run(machine)
+    measurements = Experiment(("train.py",), (2, 4), (1, 2), rounds=1, launcher=("--tag-output", *written)).run(
+        machine
+    )
     separate = machine.commands[4:]
     assert ["a,b" in command for command in separate] == [True, False]
     assert ["c,d" in command for command in separate] == [False, True]
-    assert set(found.slowdowns) == {4}
+    assert set(measurements.slowdowns) == {4}
     few = Experiment(("train.py",), (2,), (1, 2), launcher=("--host", "a,b,c"))
     assert few.command(2, 1, 1)[7:9] == ["--host", "c,a"]  # hosts are reused
     assert few.command(2, 1, 1)[9:] == [sys.executable, "train.py", "--accumulation", "1"]
@@ -111,7 +113,7 @@ def test_simultaneous_runs_are_on_separate_hosts(written: tuple[str, ...]) -> No
 
 def test_ranges_of_hosts_are_refused() -> None:
     with pytest.raises(EmulatorError, match=r"--launcher n\[0-1\]: a range of hosts; write each host"):
-        asked(launcher=("--host", "n[0-1]"))
+        experiment(launcher=("--host", "n[0-1]"))
 
 
 @needs_hosts
@@ -186,5 +188,5 @@ def test_mistakes() -> None:
 def test_under_the_launcher(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text("import sys\nprint('step_seconds', 0.001 * int(sys.argv[2]) + 0.002)\n")
-    found = Experiment((str(program),), (1,), (1, 3), rounds=1).run(launched)
-    assert found.fit(1).micro_batch == pytest.approx(0.001)
+    measurements = Experiment((str(program),), (1,), (1, 3), rounds=1).run(launched)
+    assert measurements.fit(1).micro_batch == pytest.approx(0.001)

@@ -39,6 +39,6 @@ def test_blocks_between_clean_cuts_make_a_layer() -> None:
 
 def test_every_op_on_inputs_is_in_a_block() -> None:
     names = [block.name for block in graph_network(MODEL.graph, "gpt2", 2).blocks]
-    found = list(op_blocks(MODEL.graph).values())
-    assert list(dict.fromkeys(found)) == names
-    assert sorted(found, key=names.index) == found
+    blocks = list(op_blocks(MODEL.graph).values())
+    assert list(dict.fromkeys(blocks)) == names
+    assert sorted(blocks, key=names.index) == blocks

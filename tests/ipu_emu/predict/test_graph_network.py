@@ -22,13 +22,13 @@ from ipu_emu.predict.networks.graph_network import graph_network
 @pytest.mark.parametrize("name", ["mlp", "resnet8", "resnet50", "transformer", "gpt2", "vit-b16"])
 def test_as_the_blocks_of_the_same_network(name: str) -> None:
     model, blocks = named(name, batch=2), network(name)
-    made = graph_network(model.graph, name, 2)
-    assert (made.trained, made.statistics) == (blocks.trained, blocks.statistics)
-    assert made.flops == pytest.approx(blocks.flops, rel=1e-3)
-    assert _sum(made, "attention") == pytest.approx(_sum(blocks, "attention"))
-    assert _sum(made, "vector") == pytest.approx(_sum(blocks, "vector"), rel=0.15)
-    assert made.activations == pytest.approx(blocks.activations, rel=0.25)
-    assert len(made.blocks) >= len(blocks.blocks) - 2
+    derived = graph_network(model.graph, name, 2)
+    assert (derived.trained, derived.statistics) == (blocks.trained, blocks.statistics)
+    assert derived.flops == pytest.approx(blocks.flops, rel=1e-3)
+    assert _sum(derived, "attention") == pytest.approx(_sum(blocks, "attention"))
+    assert _sum(derived, "vector") == pytest.approx(_sum(blocks, "vector"), rel=0.15)
+    assert derived.activations == pytest.approx(blocks.activations, rel=0.25)
+    assert len(derived.blocks) >= len(blocks.blocks) - 2
 
 
 def _sum(of: Network, kind: str) -> float:
@@ -78,13 +78,13 @@ def test_groups_of_few_channels_leave_matrix_units_idle(tmp_path: Path) -> None:
     flops = 2 * 32 * 9 * 100
     assert (depthwise.convolution, depthwise.idle) == (flops, 15 * flops)
     assert (pointwise.convolution, pointwise.idle, pointwise.parameters) == (2 * 32 * 8 * 100, 0, 256)
-    assert depthwise.kept + depthwise.output == 3200  # of Relu, whose gradient reads its result
+    assert depthwise.stashed + depthwise.output == 3200  # of Relu, whose gradient reads its result
 
 
 def told_blocks(path: str, batch: int) -> Any:
-    made, dtype = OnnxFile.read(path, batch).network()
+    network, dtype = OnnxFile.read(path, batch).network()
     assert dtype == "float"
-    return made.blocks
+    return network.blocks
 
 
 @pytest.mark.parametrize(

@@ -29,21 +29,21 @@ POD = System.named("pod16")
 def test_every_op_has_a_place_and_reads_from_earlier_stages(model: str) -> None:
     built = named(model)
     places = op_places(built.graph, Job(model, POD, ipus=2, recompute=True))
-    made: dict[str, tuple[int, int]] = {}
+    tensor_places: dict[str, tuple[int, int]] = {}
     for op in built.graph.ops:
         place = places[op.outputs[0]]
-        assert all(made[id][1] <= place[1] for id in op.inputs if id in made)
-        made |= dict.fromkeys(op.outputs, place)
+        assert all(tensor_places[id][1] <= place[1] for id in op.inputs if id in tensor_places)
+        tensor_places |= dict.fromkeys(op.outputs, place)
     assert {ipu for ipu, _ in places.values()} == {0, 1}
 
 
 def test_layers_are_on_the_requested_ipus_and_tied_logits_with_their_table() -> None:
-    asked = CompileRequest(
+    request = CompileRequest(
         "bert-base", batch=1, ipus=4, accumulation=16, schedule="popart", recompute="Standard", placement="0,4,4,4"
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a table on two IPUs would be copied for every micro-batch
-        graph = asked.compiled_until("assign-ipus").graph
+        graph = request.compiled_until("assign-ipus").graph
     homes = {id: op.place.ipu for op in graph.ops for id in op.inputs if id}
     assert [homes[f"layer{layer}/attention/q/weights"] for layer in range(12)] == [1] * 4 + [2] * 4 + [3] * 4
     assert homes["tokens"] == homes["heads/words/weights"] == 0
@@ -53,7 +53,7 @@ def test_layers_are_on_the_requested_ipus_and_tied_logits_with_their_table() -> 
 
 
 def test_bert_large_is_balanced_on_four_ipus() -> None:
-    asked = CompileRequest(
+    request = CompileRequest(
         "bert-large",
         batch=2,
         ipus=4,
@@ -68,7 +68,7 @@ def test_bert_large_is_balanced_on_four_ipus() -> None:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        graph = asked.compiled_until("assign-ipus").graph
+        graph = request.compiled_until("assign-ipus").graph
     homes = {id: op.place.ipu for op in graph.ops for id in op.inputs if id}
     ends = (2, 3, 9, 10, 16, 17, 23)
     assert [homes[f"layer{layer}/feed_forward/up/weights"] for layer in ends] == [0, 1, 1, 2, 2, 3, 3]
@@ -78,21 +78,21 @@ def test_a_file_is_divided_where_little_passes_and_its_logits_are_with_their_tab
     model = gpt2(batch=1, layers=4, width=32, heads=2, length=8, vocabulary=64, dtype=np.float16, seed=None)
     path = tmp_path / "gpt2.onnx"
     path.write_bytes(model.proto)
-    asked = CompileRequest(
+    request = CompileRequest(
         str(path), loss=model.loss, ipus=4, accumulation=10, schedule="grouped", recompute="Standard"
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a table on two IPUs would be copied for every micro-batch
-        graph = asked.compiled_until("assign-ipus").graph
+        graph = request.compiled_until("assign-ipus").graph
     homes = {id: op.place for op in graph.ops for id in op.inputs if id}
-    predicted = asked.predicted(POD)
+    predicted = request.predicted(POD)
     assert predicted is not None
     assert len(predicted.model.work.placement) == 4
     ends = [homes[f"layer{layer}/feed_forward/down/weights"].ipu for layer in range(4)]
     assert ends == sorted(ends)
     assert (homes["tokens"].ipu, max(op.place.stage for op in graph.ops)) == (0, 4)
-    made = {id: op.place for op in graph.ops for id in op.outputs}
-    passed = {id for op in graph.ops for id in op.inputs if id in made and made[id].ipu != op.place.ipu}
+    places = {id: op.place for op in graph.ops for id in op.outputs}
+    passed = {id for op in graph.ops for id in op.inputs if id in places and places[id].ipu != op.place.ipu}
     assert len({id for id in passed if graph.tensor(id).role is Role.COMPUTED}) <= 8  # two inside a residual layer
 
 
@@ -109,10 +109,10 @@ def test_annotations_of_a_file_are_kept(tmp_path: Path, key: str) -> None:
     annotated(model.graph, key, lambda place: int(place > 0))
     path = tmp_path / "mlp.onnx"
     path.write_bytes(model.proto)
-    asked = CompileRequest(str(path), loss=model.loss, ipus=2, accumulation=4, schedule="grouped")
-    places = [op.place.ipu for op in asked.compiled_until("assign-ipus").graph.ops]
+    request = CompileRequest(str(path), loss=model.loss, ipus=2, accumulation=4, schedule="grouped")
+    places = [op.place.ipu for op in request.compiled_until("assign-ipus").graph.ops]
     assert places == [0, *[1] * (len(places) - 1)]
-    predicted = asked.predicted(POD)
+    predicted = request.predicted(POD)
     assert predicted is not None
     assert [len(blocks) for blocks in predicted.model.work.placement] == [1, 3]
 
@@ -128,9 +128,9 @@ def test_an_ipu_number_that_a_replica_has_not_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("ipus", "placement"), [(3, ""), (4, ""), (4, "balanced")])
 def test_ops_are_divided_if_there_are_fewer_layers_than_ipus(ipus: int, placement: str) -> None:
-    asked = CompileRequest("mlp", ipus=ipus, placement=placement)
-    assert {op.place.ipu for op in asked.compiled_until("assign-ipus").graph.ops} == set(range(ipus))
-    predicted = asked.predicted(POD)
+    request = CompileRequest("mlp", ipus=ipus, placement=placement)
+    assert {op.place.ipu for op in request.compiled_until("assign-ipus").graph.ops} == set(range(ipus))
+    predicted = request.predicted(POD)
     assert predicted is None if ipus == 3 else all(predicted.model.work.placement)
 
 
@@ -145,8 +145,8 @@ def test_predictions_have_the_cut_of_the_program(model: str, ipus: int, tmp_path
     """A block of a file has the name of the first result of its ops."""
     built, path = named(model, batch=1), tmp_path / f"{model}.onnx"
     path.write_bytes(built.proto)
-    asked = CompileRequest(str(path), loss=built.loss, ipus=ipus, accumulation=20)
-    graph = asked.compiled_until("assign-ipus").graph
+    request = CompileRequest(str(path), loss=built.loss, ipus=ipus, accumulation=20)
+    graph = request.compiled_until("assign-ipus").graph
     homes = {id: op.place.ipu for op in graph.ops for id in op.outputs}
     told = predicted_blocks(f"{path} --ipus {ipus}")
     assert [sorted({homes[name] for name in names}) for names in told] == [[ipu] for ipu in range(ipus)]

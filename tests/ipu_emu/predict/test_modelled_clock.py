@@ -32,13 +32,13 @@ JOBS = sampled_product(
 
 def both(**options: Any) -> tuple[CompileRequest, TimelineSegment, Prediction, bool]:
     """A request, its clock, its prediction, and whether its plan fits."""
-    asked = CompileRequest(**options)
+    request = CompileRequest(**options)
     profile = shipped()
-    predicted = asked.predicted(POD, profile, "2.3")
+    predicted = request.predicted(POD, profile, "2.3")
     assert predicted is not None
-    compiled = asked.compiled(POD)
-    machine = ModelledMachine(POD, asked.replicas, asked.ipus, profile.rates("2.3"))
-    return asked, timeline(compiled.executable, machine), predicted, compiled.need.fits
+    compiled = request.compiled(POD)
+    machine = ModelledMachine(POD, request.replicas, request.ipus, profile.rates("2.3"))
+    return request, timeline(compiled.executable, machine), predicted, compiled.need.fits
 
 
 @pytest.mark.parametrize(("model", "ipus", "batch", "schedule", "recompute", "replicas"), JOBS)
@@ -48,9 +48,9 @@ def test_the_clock_is_within_the_interval(
     ipus = min(ipus, 2) if model in ("mlp", "transformer") else ipus  # which has too few layers for more
     options = {"model": model, "ipus": ipus, "batch": batch, "recompute": recompute, "replicas": replicas}
     options |= {"schedule": schedule if ipus > 1 else "", "accumulation": 4 * ipus, "optimiser": "momentum"}
-    asked, clock, predicted, fits = both(**options)
+    request, clock, predicted, fits = both(**options)
     low, high = predicted.interval
-    assert low / MARGIN <= asked.samples / clock.seconds <= high * MARGIN
+    assert low / MARGIN <= request.samples / clock.seconds <= high * MARGIN
     assert (predicted.verdict != "does not fit") if fits else (predicted.verdict != "fits")
 
 
@@ -66,12 +66,12 @@ def test_short_ops_take_what_their_starts_and_syncs_take(model: str, batch: int,
 @pytest.mark.parametrize(("model", "replicas", "batch"), [("resnet8", 2, 8), ("resnet50", 16, 8), ("resnet50", 4, 1)])
 def test_shared_statistics_take_one_message_in_each_pass(model: str, replicas: int, batch: int) -> None:
     options = {"model": model, "replicas": replicas, "batch": batch, "accumulation": 4}
-    asked, clock, predicted, _ = both(**options, bn_span=2)
+    request, clock, predicted, _ = both(**options, bn_span=2)
     low, high = predicted.interval
-    assert low <= asked.samples / clock.seconds <= high
+    assert low <= request.samples / clock.seconds <= high
     _, plain, alone, _ = both(**options)
     more = clock.by_category()[CostCategory.COLLECTIVE] - plain.by_category()[CostCategory.COLLECTIVE]
-    terms = [sum(each.terms[name] for name in ("ipu_links", "fixed")) for each in (predicted, alone)]
+    terms = [sum(prediction.terms[name] for name in ("ipu_links", "fixed")) for prediction in (predicted, alone)]
     assert more == pytest.approx(terms[0] - terms[1], rel=0.03)
 
 
@@ -80,29 +80,29 @@ def test_shared_statistics_take_one_message_in_each_pass(model: str, replicas: i
 def test_ipus_reduce_their_own_gradients_in_turn(ipus: int, shared: tuple[str, ...]) -> None:
     """The last IPU of ResNet-50 has most of the gradients."""
     options = {"model": "resnet50", "ipus": ipus, "replicas": 4, "batch": 4, "schedule": "grouped"}
-    asked, clock, predicted, _ = both(**options, accumulation=16, shared=shared, optimiser="momentum")
+    request, clock, predicted, _ = both(**options, accumulation=16, shared=shared, optimiser="momentum")
     low, high = predicted.interval
-    assert low <= asked.samples / clock.seconds <= high
+    assert low <= request.samples / clock.seconds <= high
     reduced = clock.by_category()[CostCategory.COLLECTIVE]
     alone = both(**options | {"replicas": 1}, accumulation=16, optimiser="momentum")[2]
     assert reduced == pytest.approx(predicted.terms["ipu_links"] - alone.terms["ipu_links"], rel=0.1)
 
 
 def test_ipus_that_take_turns_share_a_network_and_copy_in_both_passes() -> None:
-    asked, clock, predicted, _ = both(model="resnet50", ipus=2, batch=4, accumulation=4)
+    request, clock, predicted, _ = both(model="resnet50", ipus=2, batch=4, accumulation=4)
     busy, terms = clock.by_category(), predicted.terms
     assert busy[CostCategory.HOST] == pytest.approx(terms["host"], rel=0.02)
     assert busy[CostCategory.COPY] == pytest.approx(terms["ipu_links"], rel=0.02)
     assert host_rate(1) * 2 == host_rate(2) == host_rate(4) / 2
-    assert asked.samples / clock.seconds == pytest.approx(predicted.throughput, rel=0.02)
+    assert request.samples / clock.seconds == pytest.approx(predicted.throughput, rel=0.02)
 
 
 @pytest.mark.parametrize(("model", "ipus", "batch"), [("resnet50", 4, 4), ("resnet50", 4, 1), ("resnet50", 2, 1)])
 def test_interleaved_stages_wait_for_the_longest_task_of_a_slot(model: str, ipus: int, batch: int) -> None:
     """The busiest IPU of ResNet-50 is not the one that receives most from its neighbours."""
     options = {"model": model, "ipus": ipus, "batch": batch, "accumulation": 16, "optimiser": "momentum"}
-    asked, clock, predicted, _ = both(**options, schedule="interleaved")
-    assert asked.samples / clock.seconds == pytest.approx(predicted.throughput, rel=0.06)
+    request, clock, predicted, _ = both(**options, schedule="interleaved")
+    assert request.samples / clock.seconds == pytest.approx(predicted.throughput, rel=0.06)
 
 
 def test_results_of_inference_go_to_the_host() -> None:

@@ -17,7 +17,7 @@ from ipu_emu.predict.calibration.profile import SHIPPED_ROWS, Profile, shipped
 from ipu_emu.predict.calibration.rows import layer_counts, read_rows
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.model import Shape, placed
-from ipu_emu.predict.placement import given
+from ipu_emu.predict.placement import by_counts
 from ipu_emu.predict.prediction import Prediction, anchored, predict, what_if_factors
 from ipu_emu.program.clock import ModelledMachine, timeline
 from ipu_emu.program.clock.pricing import CostCategory
@@ -74,27 +74,27 @@ RAN = {
 
 
 def test_sharded_weights_are_gathered_twice_in_each_slot() -> None:
-    whole = replace(BERT, off_chip=())
-    plain, sharded = (predict(each, None).terms for each in (whole, replace(whole, shared=("weights", "states"))))
+    unshared = replace(BERT, off_chip=())
+    plain, sharded = (predict(job, None).terms for job in (unshared, replace(unshared, shared=("weights", "states"))))
     slots = BERT.accumulation * (1 + plain["ramps"] / plain["compute"])
     gathered = (sharded["ipu_links"] - plain["ipu_links"]) / (2 * slots)
     # An IPU gathers all but its own quarter, by itself over its rail.
-    received = 2 * placed(whole).work.trained.max() * 3 / 4
+    received = 2 * placed(unshared).work.trained.max() * 3 / 4
     assert gathered == pytest.approx(received / LINK_BANDWIDTH[LinkClass.UP], rel=0.01)
     assert sum(sharded.values()) > sum(plain.values())
-    alone = predict(replace(whole, replicas=1, shared=("weights", "states")), None).terms
-    assert alone["ipu_links"] == predict(replace(whole, replicas=1), None).terms["ipu_links"]
+    alone = predict(replace(unshared, replicas=1, shared=("weights", "states")), None).terms
+    assert alone["ipu_links"] == predict(replace(unshared, replicas=1), None).terms["ipu_links"]
 
 
-@pytest.mark.parametrize("asked", [RESNET, PAIR, *RAN.values()])
-def test_terms_add_up(asked: Job) -> None:
-    made = predict(asked, shipped())
-    assert sum(made.terms.values()) == pytest.approx(asked.global_batch / made.throughput, rel=1e-9)
-    assert all(seconds >= 0 for seconds in made.terms.values())
+@pytest.mark.parametrize("job", [RESNET, PAIR, *RAN.values()])
+def test_terms_add_up(job: Job) -> None:
+    prediction = predict(job, shipped())
+    assert sum(prediction.terms.values()) == pytest.approx(job.global_batch / prediction.throughput, rel=1e-9)
+    assert all(seconds >= 0 for seconds in prediction.terms.values())
 
 
 @pytest.mark.parametrize(
-    ("rate", "term", "asked"),
+    ("rate", "term", "job"),
     [
         ("ipu-links", "ipu_links", RESNET),
         ("gw-links", "gw_links", PAIR),
@@ -102,11 +102,11 @@ def test_terms_add_up(asked: Job) -> None:
         ("host", "host", replace(RESNET, overlap_io=False)),
     ],
 )
-def test_twice_the_rate_halves_its_term_exactly(rate: str, term: str, asked: Job) -> None:
-    made = predict(asked, shipped())
-    faster = made.changed(what_if_factors([f"{rate}=x2"]))
-    assert made.terms[term] > 0
-    for name, seconds in made.terms.items():
+def test_twice_the_rate_halves_its_term_exactly(rate: str, term: str, job: Job) -> None:
+    prediction = predict(job, shipped())
+    faster = prediction.changed(what_if_factors([f"{rate}=x2"]))
+    assert prediction.terms[term] > 0
+    for name, seconds in prediction.terms.items():
         assert faster.terms[name] == (seconds / 2 if name == term else seconds)
 
 
@@ -119,39 +119,41 @@ def test_a_step_waits_for_every_further_host() -> None:
     assert hosts == pytest.approx([0, 3 * wait, 7 * wait])
     assert predict(PAIR, None).terms["host"] == 0
     assert predict(replace(PAIR, training=False, recompute=False), shipped()).terms["host"] == 0
-    asked = CompileRequest("resnet8", replicas=64)
-    executable = asked.compiled(POD64).executable
-    far, near = (timeline(executable, ModelledMachine(POD64, 64, rates=Rates(host_wait=each))) for each in (2.0, 0.0))
+    request = CompileRequest("resnet8", replicas=64)
+    executable = request.compiled(POD64).executable
+    far, near = (timeline(executable, ModelledMachine(POD64, 64, rates=Rates(host_wait=wait))) for wait in (2.0, 0.0))
     assert far.seconds - near.seconds == pytest.approx(3 * 2.0)
 
 
 @pytest.mark.parametrize("model", ["gpt2", "vit-b16"])
 def test_every_ipu_recomputes_as_compiled_programs_do(model: str) -> None:
-    made = predict(job(model, ipus=4, recompute=True), None).model
-    forward = replace(made, job=replace(made.job, training=False, recompute=False))
+    model_placed = predict(job(model, ipus=4, recompute=True), None).model
+    forward = replace(model_placed, job=replace(model_placed.job, training=False, recompute=False))
     for ipu in range(4):
-        again, plain = (made.sample_seconds(NOMINAL, ipu, recompute=each).sum() for each in (True, False))
+        again, plain = (
+            model_placed.sample_seconds(NOMINAL, ipu, recompute=recompute).sum() for recompute in (True, False)
+        )
         assert again - plain == pytest.approx(forward.sample_seconds(NOMINAL, ipu, recompute=False).sum())
 
 
 def test_statistics_of_neighbours_take_no_longer_on_more_replicas() -> None:
     """The time of ipu-emu clock: two collectives of each normalisation in each pass, between two replicas."""
-    asked = CompileRequest("resnet8", replicas=16, bn_span=2)
-    executable = asked.compiled(POD64).executable
+    request = CompileRequest("resnet8", replicas=16, bn_span=2)
+    executable = request.compiled(POD64).executable
     busy = [timeline(executable, ModelledMachine(POD64, count)).by_category() for count in (2, 16)]
-    assert all(each[CostCategory.COLLECTIVE] < 100e-6 for each in busy)
+    assert all(seconds[CostCategory.COLLECTIVE] < 100e-6 for seconds in busy)
 
 
 def test_compute_is_that_of_the_busiest_ipu() -> None:
     """Seven layers of BERT-large and its pooler, forward, recomputed and twice backward, at the share of the peak."""
-    made = predict(BERT, shipped())
-    share = made.rates.product
+    prediction = predict(BERT, shipped())
+    share = prediction.rates.product
     tokens, h, length = 2 * 512, 1024, 512
     flops = 7 * 4 * tokens * (24 * h * h + 4 * length * h) + 4 * 2 * (2 * h * h + 4 * h)
-    assert made.busiest == 3
-    matrix = made.slot_classes["product"] + made.slot_classes["attention"]
+    assert prediction.busiest == 3
+    matrix = prediction.slot_classes["product"] + prediction.slot_classes["attention"]
     assert matrix == pytest.approx(flops / (1472 * 1.33e9 * 128 * share), rel=1e-9)
-    assert made.terms["ramps"] == pytest.approx(made.terms["compute"] * 3 / 192)
+    assert prediction.terms["ramps"] == pytest.approx(prediction.terms["compute"] * 3 / 192)
 
 
 def test_schedules_take_their_slots() -> None:
@@ -178,17 +180,17 @@ def test_published_configurations_fit(name: str) -> None:
 
 
 def test_configurations_that_could_not_run_do_not_fit() -> None:
-    one = replace(BERT, ipus=1, replicas=1, layers=())
-    for asked in (replace(RESNET, recompute=False), one, replace(BERT, recompute=False)):
-        made = predict(asked, shipped(), may_move_states=True)
-        assert made.verdict == "does not fit"
-        assert any("does not fit" in line for line in made.warnings)
+    single = replace(BERT, ipus=1, replicas=1, layers=())
+    for job in (replace(RESNET, recompute=False), single, replace(BERT, recompute=False)):
+        prediction = predict(job, shipped(), may_move_states=True)
+        assert prediction.verdict == "does not fit"
+        assert any("does not fit" in line for line in prediction.warnings)
 
 
 def test_states_go_to_streaming_memory_rather_than_not_fit() -> None:
-    asked = replace(BERT, length=128, masked=20, batch=8, shared=(), off_chip=())
-    assert predict(asked, shipped()).verdict == "does not fit"
-    moved = predict(asked, shipped(), may_move_states=True)
+    job = replace(BERT, length=128, masked=20, batch=8, shared=(), off_chip=())
+    assert predict(job, shipped()).verdict == "does not fit"
+    moved = predict(job, shipped(), may_move_states=True)
     assert moved.verdict != "does not fit"
     assert moved.terms["streaming"] > 0
     assert "Streaming Memory" in moved.warnings[0]
@@ -204,19 +206,19 @@ def test_a_balanced_placement_fits_bert_large_on_four_ipus() -> None:
 
 def test_parts_of_layers() -> None:
     counts = layer_counts("1/1,3/3,4/3,4/5")
-    placement = given(RAN["BERT-base 128 on 4"].network, counts)
+    placement = by_counts(RAN["BERT-base 128 on 4"].network, counts)
     kinds = [[block.kind for block in blocks if block.kind in ("attention", "feed-forward")] for blocks in placement]
-    assert [(each.count("attention"), each.count("feed-forward")) for each in kinds] == list(counts)
+    assert [(ipu_kinds.count("attention"), ipu_kinds.count("feed-forward")) for ipu_kinds in kinds] == list(counts)
     with pytest.raises(EmulatorError, match="adds up to 11; bert-base has 12 layers"):
-        given(RAN["BERT-base 128 on 4"].network, layer_counts("0,4,4,3"))
+        by_counts(RAN["BERT-base 128 on 4"].network, layer_counts("0,4,4,3"))
     with pytest.raises(EmulatorError, match="attention before feed-forward"):
-        given(RAN["BERT-base 128 on 4"].network, layer_counts("0/4,4/4,4/4,4/0"))
+        by_counts(RAN["BERT-base 128 on 4"].network, layer_counts("0/4,4/4,4/4,4/0"))
 
 
 def test_the_interval_contains_the_prediction_and_is_wider_for_unlike_jobs() -> None:
-    def width(made: Prediction) -> float:
-        low, high = made.interval
-        assert low < made.throughput < high
+    def width(prediction: Prediction) -> float:
+        low, high = prediction.interval
+        assert low < prediction.throughput < high
         return high / low
 
     known = width(predict(RESNET, shipped()))
@@ -231,10 +233,12 @@ def test_the_interval_contains_the_prediction_and_is_wider_for_unlike_jobs() -> 
 def test_an_unknown_rate_widens_the_interval_downwards() -> None:
     lost = {"value": 1.0, "sigma": 0.0, "identified": False}
     known = shipped().parameters
-    parameters = tuple(replace(each, **lost) if each.name == "gateway_share" else each for each in known)
+    parameters = tuple(
+        replace(parameter, **lost) if parameter.name == "gateway_share" else parameter for parameter in known
+    )
     unknown: Profile = replace(shipped(), parameters=parameters)
-    one, two = predict(RESNET, unknown), predict(PAIR, unknown)
-    assert not any("gateway_share" in line for line in one.warnings)
+    single, two = predict(RESNET, unknown), predict(PAIR, unknown)
+    assert not any("gateway_share" in line for line in single.warnings)
     assert any("gateway_share: no row determines it" in line for line in two.warnings)
     low, high = two.interval
     assert two.throughput / low > 1.03 * high / two.throughput
@@ -264,8 +268,8 @@ def test_an_anchor_replaces_one_share() -> None:
 
 
 def test_input_limits_where_it_does_not_overlap_or_is_slow() -> None:
-    made = predict(RESNET, shipped())
-    assert made.terms["host"] == 0
+    prediction = predict(RESNET, shipped())
+    assert prediction.terms["host"] == 0
     plain = predict(replace(RESNET, overlap_io=False, input_dtype="float16"), shipped())
     assert plain.terms["host"] == pytest.approx(10 * 20 * 4 * (150_528 * 2 + 4) / 12.5e9)
     slow = predict(replace(RESNET, host_rate=1e9), shipped())
@@ -275,13 +279,13 @@ def test_input_limits_where_it_does_not_overlap_or_is_slow() -> None:
 
 def test_instances_use_as_many_hosts_at_most() -> None:
     """A single instance uses one of a Pod64's four hosts, so only that host prepares input."""
-    asked = replace(PAIR, system=System.named("pod64"), replicas=64, host_rate=1e9, hosts=4)
-    every, one = predict(replace(asked, instances=32), None), predict(replace(asked, instances=1), None)
-    assert every.step == predict(asked, None).step
-    assert one.throughput == pytest.approx(every.throughput / 4, rel=0.05)
-    assert one.one_replica > 0
+    job = replace(PAIR, system=System.named("pod64"), replicas=64, host_rate=1e9, hosts=4)
+    every, single = predict(replace(job, instances=32), None), predict(replace(job, instances=1), None)
+    assert every.step == predict(job, None).step
+    assert single.throughput == pytest.approx(every.throughput / 4, rel=0.05)
+    assert single.one_replica > 0
     with pytest.raises(EmulatorError, match="--instances 7 does not divide 64 replicas; use a divisor"):
-        replace(asked, instances=7)
+        replace(job, instances=7)
 
 
 def test_sharding_states_changes_memory_not_the_collective() -> None:
@@ -294,7 +298,7 @@ def test_sharding_states_changes_memory_not_the_collective() -> None:
 
 
 def test_merged_collectives_have_fewer_latencies() -> None:
-    merged, single = (predict(replace(RESNET, merge_collectives=each), None) for each in (True, False))
+    merged, single = (predict(replace(RESNET, merge_collectives=merge), None) for merge in (True, False))
     assert single.terms["fixed"] > merged.terms["fixed"]
 
 
@@ -304,14 +308,14 @@ def test_arrays_give_what_single_jobs_give() -> None:
     jobs = [replace(RESNET, replicas=r, batch=b, accumulation=a) for r, b, a in ((16, 20, 10), (2, 4, 1), (8, 8, 3))]
     rates = Rates(0.3, 0.3, 0.4, 0.05)
     shape = Shape(
-        *(np.array([getattr(each, name) for each in jobs]) for name in ("replicas", "batch", "accumulation")),
+        *(np.array([getattr(job, name) for job in jobs]) for name in ("replicas", "batch", "accumulation")),
         np.array([True] * 3),
         np.array([False] * 3),
         np.array([False] * 3),
     )
     together = placed(RESNET).terms(rates, shape)
-    for index, each in enumerate(jobs):
-        alone = placed(each).terms(rates, Shape.of(each))
+    for index, job in enumerate(jobs):
+        alone = placed(job).terms(rates, Shape.of(job))
         for name, seconds in alone.items():
             assert together[name][index] == pytest.approx(float(seconds), rel=1e-12, abs=1e-18)
 
@@ -386,15 +390,15 @@ def test_options_without_effect_are_named(options: dict[str, Any], said: str) ->
     ("release", "counts_as"), [("1.4", "2.1"), ("2.1.0", "2.1"), ("2.2", "2.1"), ("2.5", "2.3"), ("3.10.1", "2.3")]
 )
 def test_other_releases_count_as_the_last_calibrated_one_before(release: str, counts_as: str) -> None:
-    found, known = (predict(replace(RESNET, release=each), shipped()) for each in (release, counts_as))
-    assert found.terms == known.terms
-    assert found.interval[0] < known.interval[0] < known.interval[1] < found.interval[1]
-    assert f"not validated: no row is of SDK {release}, which is predicted as {counts_as}" in found.warnings
+    prediction, known = (predict(replace(RESNET, release=name), shipped()) for name in (release, counts_as))
+    assert prediction.terms == known.terms
+    assert prediction.interval[0] < known.interval[0] < known.interval[1] < prediction.interval[1]
+    assert f"not validated: no row is of SDK {release}, which is predicted as {counts_as}" in prediction.warnings
     assert not any("SDK" in line for line in known.warnings)
 
 
 def test_without_a_calibration_everything_runs_at_its_peak() -> None:
-    made = predict(RESNET, None)
-    assert made.rates == NOMINAL
-    assert made.interval == (made.throughput, made.throughput)
-    assert made.throughput == pytest.approx(predict(RESNET, shipped()).uncalibrated)
+    prediction = predict(RESNET, None)
+    assert prediction.rates == NOMINAL
+    assert prediction.interval == (prediction.throughput, prediction.throughput)
+    assert prediction.throughput == pytest.approx(predict(RESNET, shipped()).uncalibrated)

@@ -28,11 +28,11 @@ def table(throughput: list[float], batch: list[float], spread: float = 0.01) -> 
 
 
 def test_a_sweep_gives_what_single_predictions_give() -> None:
-    found = sweep(
+    configurations = sweep(
         RESNET, shipped(), {"replicas": [2, 64], "batch": [1, 20], "accumulation": [3], "recompute": [0, 1]}
     )
-    assert len(found) == 8
-    for row in found.rows(8):
+    assert len(configurations) == 8
+    for row in configurations.rows(8):
         alone = predict(
             replace(
                 RESNET,
@@ -50,21 +50,21 @@ def test_a_sweep_gives_what_single_predictions_give() -> None:
 
 def test_a_sweep_over_pipelines_too() -> None:
     base = replace(BERT, shared=("states",), recompute=True)
-    found = sweep(base, shipped(), {"ipus": [4, 8], "replicas": [8], "batch": [2], "accumulation": [64]})
-    for row in found.rows(2):
+    configurations = sweep(base, shipped(), {"ipus": [4, 8], "replicas": [8], "batch": [2], "accumulation": [64]})
+    for row in configurations.rows(2):
         job = replace(base, ipus=row["ipus"], replicas=8, batch=2, accumulation=64)
         wanted = predict(job, shipped()).throughput
         assert row["samples_per_second"] == pytest.approx(wanted, rel=1e-9)
 
 
 def test_a_search_keeps_the_global_batch_the_system_and_the_memory() -> None:
-    found = search(BERT, shipped(), global_batch=4608)
-    assert len(found) > 100
-    assert set(found.global_batch) == {4608}
-    assert (found.columns["ipus"] * found.columns["replicas"] <= 64).all()
-    assert (found.low <= found.limit).all()
-    assert (np.diff(found.throughput) <= 0).all()
-    assert found.rows(1)[0]["rank"] == 1
+    configurations = search(BERT, shipped(), global_batch=4608)
+    assert len(configurations) > 100
+    assert set(configurations.global_batch) == {4608}
+    assert (configurations.columns["ipus"] * configurations.columns["replicas"] <= 64).all()
+    assert (configurations.low <= configurations.limit).all()
+    assert (np.diff(configurations.throughput) <= 0).all()
+    assert configurations.rows(1)[0]["rank"] == 1
 
 
 def test_ties_share_a_rank() -> None:
@@ -81,9 +81,9 @@ def test_two_hundred_thousand_configurations_a_second() -> None:
     axes = {"replicas": [2, 4, 8, 16, 32, 64], "batch": list(range(1, 33)), "accumulation": list(range(1, 1043))}
     sweep(RESNET, shipped(), axes)
     start = time.process_time()
-    found = sweep(RESNET, shipped(), axes)
-    assert len(found) > 200_000
-    assert len(found) / (time.process_time() - start) > 200_000
+    configurations = sweep(RESNET, shipped(), axes)
+    assert len(configurations) > 200_000
+    assert len(configurations) / (time.process_time() - start) > 200_000
 
 
 @pytest.mark.parametrize(

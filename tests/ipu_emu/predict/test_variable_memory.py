@@ -91,8 +91,8 @@ def test_parts_and_lives_are_those_of_the_plan() -> None:
     executable = wanted.compiled(POD).executable
     memories = ipu_memories(executable, POD.tiles_per_ipu)
     plan = executable.plan
-    beside = [sum(memory.parts[part] for part in ("code", "vertices", "exchange")) for memory in memories]
-    held = [memory.total - more for memory, more in zip(memories, beside, strict=True)]
+    fixed_parts = [sum(memory.parts[part] for part in ("code", "vertices", "exchange")) for memory in memories]
+    held = [memory.total - more for memory, more in zip(memories, fixed_parts, strict=True)]
     scratch = [need.scratch for need in footprints(executable, POD.tiles_per_ipu)]
     assert [here + more for here, more in zip(held, scratch, strict=True)] == [plan.bytes_of(i) for i in (0, 1)]
     assert all(more > 0 for more in scratch)  # scratch of host kernels, which an IPU does not need

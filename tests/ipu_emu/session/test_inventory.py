@@ -244,11 +244,11 @@ def session(settings):
         {"numIPUs": options.localReplicas() * (1 + manual), "tilesPerIPU": 1472}
     )
     adam = popart.Adam({"lossScaling": (2.0, False)})
-    made = popart.TrainingSession(
+    training = popart.TrainingSession(
         builder.getModelProto(), popart.DataFlow(2, [loss]), loss, adam, device, userOptions=options
     )
-    made.prepareDevice()
-    return made
+    training.prepareDevice()
+    return training
 
 
 @pytest.mark.parametrize("name", SEEN)

@@ -47,8 +47,8 @@ class PopART:
             else manager.acquireAvailableDevice(ipus, tiles)
         )
         flow, adam = popart.DataFlow(1, [model.loss]), popart.Adam({"defaultLearningRate": (0.01, False)})
-        made = popart.TrainingSession(model.proto, flow, model.loss, adam, device, userOptions=opts)
-        return made, model
+        training = popart.TrainingSession(model.proto, flow, model.loss, adam, device, userOptions=opts)
+        return training, model
 
     def step(self, session: Any, model: models.Model) -> None:
         session.run(popart.PyStepIO({model.data: X, model.labels: Y}, session.initAnchorArrays()))
@@ -64,11 +64,11 @@ class PopART:
         return session, model
 
     def values(self, session: Any, model: models.Model) -> Weights:
-        found = {id: np.zeros_like(value) for id, value in model.graph.data.items() if value.dtype == np.float32}
+        weights = {id: np.zeros_like(value) for id, value in model.graph.data.items() if value.dtype == np.float32}
         session.weightsToHost()
-        session.readWeights(popart.PyWeightsIO(found))
+        session.readWeights(popart.PyWeightsIO(weights))
         session.close()
-        return list(found.values())
+        return list(weights.values())
 
     def train(self, settings: Settings) -> Weights:
         session, model = self.prepared(settings)
@@ -116,5 +116,5 @@ def test_only_the_spine_makes_engines() -> None:
         calls = (node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
         return any(getattr(call, "id", getattr(call, "attr", "")) == "Engine" for call in calls)
 
-    made = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ipu_emu").rglob("*.py") if makes_one(path)}
-    assert made == {"ipu_emu/session/loaded_program.py"}
+    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ipu_emu").rglob("*.py") if makes_one(path)}
+    assert files == {"ipu_emu/session/loaded_program.py"}

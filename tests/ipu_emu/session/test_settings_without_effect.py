@@ -54,7 +54,7 @@ def test_each_session_option_of_popart_is_named():
     options.gclOptions = {"maximum_reduce_many_buffer_size": 1024, "other": "1"}
     with pytest.warns(UserWarning, match="Session options") as record:
         session(options)
-    (text,) = [one for one in said(record) if one.startswith("Session options")]
+    (text,) = [text for text in said(record) if text.startswith("Session options")]
     listed = text.removeprefix("Session options ").removesuffix(" have no effect on emulated IPUs").split(", ")
     assert sorted(listed) == sorted([*names, "gclOptions['other']"])
 

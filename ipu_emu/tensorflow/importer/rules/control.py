@@ -1,7 +1,6 @@
-"""Rules of functions, branches, loops and lists of tensors.
+"""Rules of functions, loops and lists of tensors.
 
-A called function is imported in place. A loop is unrolled; its condition must be known for each iteration. If the
-condition of a branch is computed on the device, both sides are computed, and the results selected.
+A called function is imported in place. A loop is unrolled; its condition must be known for each iteration.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
-from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
-from ipu_emu.tensorflow.importer.values import Held, Imported, Known, TensorList, Variable
+from ipu_emu.tensorflow.importer.values import Held, Imported, Known, TensorList
 
 #: The most iterations of a loop that are unrolled.
 _MOST_ITERATIONS = 4096
@@ -20,14 +18,6 @@ _MOST_ITERATIONS = 4096
 
 def _call(node: SourceNode) -> list[Imported]:
     return node.writer.call(node.writer.function_of(node.op, "f"), node.inputs)
-
-
-def _branches(node: SourceNode) -> list[Any]:
-    return node.writer.branch(node, [node.writer.function_of(node.op, key) for key in ("then_branch", "else_branch")])
-
-
-def _case(node: SourceNode) -> list[Any]:
-    return node.writer.branch(node, node.writer.functions_of(node.op, "branches"))
 
 
 def _while(node: SourceNode) -> list[Imported]:
@@ -138,23 +128,11 @@ def _nothing(node: SourceNode) -> list[Any]:
     return []
 
 
-def merged(node: SourceNode, condition: Any, first: Imported, second: Imported) -> Any:
-    """``first`` where the condition holds, else ``second``."""
-    if isinstance(first, Variable) or isinstance(second, Variable):
-        return first
-    a, b = node.of(first), node.of(second)
-    return condition.op("Where", a, cast_to(b, a.tensor.dtype.numpy))
-
-
 RULES: dict[str, Rule] = {
-    "Case": _case,
     "EmptyTensorList": _empty,
-    "If": _branches,
     "NoOp": _nothing,
     "PartitionedCall": _call,
     "StatefulPartitionedCall": _call,
-    "StatelessCase": _case,
-    "StatelessIf": _branches,
     "StatelessWhile": _while,
     "TensorListElementShape": _list_element_shape,
     "TensorListFromTensor": _from_tensor,

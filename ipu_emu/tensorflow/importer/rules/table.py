@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipu_emu.tensorflow.importer.node import Rule
 from ipu_emu.tensorflow.importer.rules import (
     arithmetic,
+    branches,
     control,
     indexing,
     losses,
@@ -25,6 +26,7 @@ RULES: dict[str, Rule] = {
     type: rule
     for module in (
         arithmetic,
+        branches,
         control,
         indexing,
         losses,

@@ -28,7 +28,7 @@ from tests.ipu_emu.helpers.sessions import device, options
 def session(rate: float = 0.1, widths: tuple[int, ...] = (6, 5, 3), seed: int = 0, **values: Any) -> Any:
     model = models.mlp(widths, batch=4, seed=seed)
     opts = options(**values)
-    made = popart.TrainingSession(
+    training = popart.TrainingSession(
         model.proto,
         popart.DataFlow(1, [model.loss]),
         model.loss,
@@ -36,22 +36,22 @@ def session(rate: float = 0.1, widths: tuple[int, ...] = (6, 5, 3), seed: int = 
         device(opts),
         userOptions=opts,
     )
-    return made, model
+    return training, model
 
 
-def losses(made: Any, model: models.Model) -> list[float]:
-    made.weightsFromHost()
-    anchors = made.initAnchorArrays()
+def losses(training: Any, model: models.Model) -> list[float]:
+    training.weightsFromHost()
+    anchors = training.initAnchorArrays()
     random = np.random.default_rng(1)
     data = {
-        model.data: random.standard_normal((4, made.getInfo(model.data).shape()[1])).astype(np.float32),
+        model.data: random.standard_normal((4, training.getInfo(model.data).shape()[1])).astype(np.float32),
         model.labels: np.array([0, 1, 2, 1], np.int32),
     }
-    found = []
+    values = []
     for _ in range(3):
-        made.run(popart.PyStepIO(data, anchors))
-        found.append(float(anchors[model.loss]))
-    return found
+        training.run(popart.PyStepIO(data, anchors))
+        values.append(float(anchors[model.loss]))
+    return values
 
 
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -63,9 +63,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def run(**values: Any) -> list[float]:
-    made, model = session(**values)
-    made.prepareDevice()
-    return losses(made, model)
+    training, model = session(**values)
+    training.prepareDevice()
+    return losses(training, model)
 
 
 def test_a_second_session_loads_and_computes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,11 +109,11 @@ def test_the_key_depends_on_all_that_scratch_sizes_depend_on(monkeypatch: pytest
     """With a plan of less scratch than the kernels of this machine use, they would overwrite other tensors."""
     assert any(path.parent.name == "codegen" for path in (executable_cache._ROOT / "ops").rglob("*.py"))
     assert "ops" in executable_cache._COMPILER
-    found = set()
+    keys = set()
     for width in (8, 16):
         monkeypatch.setattr(executable_cache, "vector_width", lambda width=width: width)
-        found.add(executable_cache._compiler.__wrapped__())
-    assert len(found) == 2
+        keys.add(executable_cache._compiler.__wrapped__())
+    assert len(keys) == 2
 
 
 def test_damaged_and_missing_files_are_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,27 +121,27 @@ def test_damaged_and_missing_files_are_compiled_again(tmp_path: Path, monkeypatc
     monkeypatch.setenv("POPART_CACHE_DIR", str(tmp_path))
     run()
     (path,) = tmp_path.glob("*.ipuexe")
-    whole = path.read_bytes()
+    content = path.read_bytes()
     random = np.random.default_rng(0)
     for trial in range(12):
-        torn = bytearray(whole[: random.integers(len(whole))] if trial % 3 else whole)
+        torn = bytearray(content[: random.integers(len(content))] if trial % 3 else content)
         if trial % 3 == 0:
             torn[random.integers(len(torn))] ^= 1 << int(random.integers(8))
         path.write_bytes(bytes(torn) if trial % 3 < 2 else random.bytes(100))
         with pytest.warns(UserWarning, match="It is replaced") as warned:
             assert run() == plain
         assert len(warned) == 1
-        assert path.read_bytes() == whole
+        assert path.read_bytes() == content
 
 
 def test_a_foreign_head_with_a_good_checksum_is_refused() -> None:
-    made, _ = session()
-    made.prepareDevice(loadEngine=False)
-    whole = to_bytes(made.executable, "key")
-    assert str(from_bytes(whole, "key")) == str(made.executable)
+    training, _ = session()
+    training.prepareDevice(loadEngine=False)
+    content = to_bytes(training.executable, "key")
+    assert str(from_bytes(content, "key")) == str(training.executable)
     with pytest.raises(EmulatorError, match="another model"):
-        from_bytes(whole, "other")
-    body = bytearray(whole[40:])
+        from_bytes(content, "other")
+    body = bytearray(content[40:])
     random = np.random.default_rng(0)
     refused = 0
     for _ in range(300):
@@ -149,7 +149,7 @@ def test_a_foreign_head_with_a_good_checksum_is_refused() -> None:
         for _ in range(3):
             changed[random.integers(8, len(changed))] = random.integers(256)
         try:
-            from_bytes(whole[:8] + sha256(changed).digest() + bytes(changed), "key")
+            from_bytes(content[:8] + sha256(changed).digest() + bytes(changed), "key")
         except EmulatorError:
             refused += 1
     assert refused > 100  # the others changed only names and numbers; none raised another error
@@ -182,17 +182,17 @@ def test_files_that_others_may_have_written_are_not_loaded(tmp_path: Path, monke
 
 
 def test_random_changes_with_a_good_checksum_are_an_error_of_the_package(tmp_path: Path) -> None:
-    made, _ = session()
-    made.prepareDevice(False)
-    made.saveExecutable(str(tmp_path / "x"))
-    whole = (tmp_path / "x").read_bytes()
+    training, _ = session()
+    training.prepareDevice(False)
+    training.saveExecutable(str(tmp_path / "x"))
+    content = (tmp_path / "x").read_bytes()
     draw, refused = random.Random(0), 0
     for _ in range(500):
-        body = bytearray(whole[40:])
+        body = bytearray(content[40:])
         for _ in range(draw.randrange(1, 4)):
             body[draw.randrange(min(len(body), 4096))] = draw.choice([0, 1, 0x7F, 0x91, 0xC1, 0xDD, 0xFF])
         try:
-            from_bytes(whole[:8] + sha256(body).digest() + bytes(body))
+            from_bytes(content[:8] + sha256(body).digest() + bytes(body))
         except EmulatorError:
             refused += 1
     assert refused > 250
@@ -201,7 +201,7 @@ def test_random_changes_with_a_good_checksum_are_an_error_of_the_package(tmp_pat
     )
     body = len(nested).to_bytes(8, "little") + nested
     with pytest.raises(EmulatorError):
-        from_bytes(whole[:8] + sha256(body).digest() + body)
+        from_bytes(content[:8] + sha256(body).digest() + body)
 
 
 def test_a_full_disk_costs_a_warning_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,9 +216,9 @@ def test_a_full_disk_costs_a_warning_and_leaves_nothing(tmp_path: Path, monkeypa
 
 
 def test_export_and_load(tmp_path: Path) -> None:
-    made, model = session()
-    made.prepareDevice(False)
-    made.saveExecutable(str(tmp_path / "one"))
+    training, model = session()
+    training.prepareDevice(False)
+    training.saveExecutable(str(tmp_path / "one"))
     other, _ = session()
     other.loadExecutable(str(tmp_path / "one"))
     other.loadEngineAndConnectStreams()
@@ -231,9 +231,9 @@ def test_export_and_load(tmp_path: Path) -> None:
 
 
 def test_prepare_device_uses_the_executable_that_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, model = session()
-    made.prepareDevice(False)
-    made.saveExecutable(str(tmp_path / "one"))
+    training, model = session()
+    training.prepareDevice(False)
+    training.saveExecutable(str(tmp_path / "one"))
     other, _ = session()
     other.loadExecutable(str(tmp_path / "one"))
     with monkeypatch.context() as context:
@@ -244,15 +244,15 @@ def test_prepare_device_uses_the_executable_that_was_loaded(tmp_path: Path, monk
 
 @pytest.mark.parametrize("saved", [True, False])
 def test_variables_are_saved_if_asked_for(saved: bool, tmp_path: Path) -> None:
-    made, model = session()
-    made.prepareDevice()
-    losses(made, model)
-    made.weightsToHost()
-    made.saveExecutable(str(tmp_path / "one"), saveVariables=saved)
+    training, model = session()
+    training.prepareDevice()
+    losses(training, model)
+    training.weightsToHost()
+    training.saveExecutable(str(tmp_path / "one"), saveVariables=saved)
     other, _ = session()
     other.loadExecutable(str(tmp_path / "one"))
     other.loadEngineAndConnectStreams()
-    assert losses(other, model) == (losses(made, model) if saved else run())
+    assert losses(other, model) == (losses(training, model) if saved else run())
 
 
 def test_where_the_folder_comes_from() -> None:
@@ -266,9 +266,9 @@ def test_where_the_folder_comes_from() -> None:
 
 
 def test_a_folder_gets_a_file_of_a_fixed_name(tmp_path: Path) -> None:
-    made, model = session()
-    made.prepareDevice(False)
-    made.saveExecutable(str(tmp_path))
+    training, model = session()
+    training.prepareDevice(False)
+    training.saveExecutable(str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["executable.popef"]
     other, _ = session()
     other.loadExecutable(str(tmp_path))
@@ -277,13 +277,13 @@ def test_a_folder_gets_a_file_of_a_fixed_name(tmp_path: Path) -> None:
 
 
 def _compile(folder: str, done: Any) -> None:
-    made, _ = session()
+    training, _ = session()
     lower = compiled_program.lower
     compiled_program.lower = lambda step: (done.put(os.getpid()), lower(step))[1]
     os.environ["POPART_CACHE_DIR"] = folder
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        made.prepareDevice(loadEngine=False)
+        training.prepareDevice(loadEngine=False)
 
 
 def test_one_process_compiles_for_all(tmp_path: Path) -> None:

@@ -48,9 +48,9 @@ def test_a_chain_becomes_one_op_and_its_inside_is_never_stored() -> None:
 
 
 def test_anchors_within_a_fused_op_are_stored_as_well() -> None:
-    _, (whole, part), ops = inference([0, 1])
+    _, (full, part), ops = inference([0, 1])
     assert [len(op.outputs) for op in ops] == [2]
-    assert whole.shape == part.shape
+    assert full.shape == part.shape
     assert (part >= 0).all()
 
 
@@ -67,8 +67,8 @@ def test_fusion_changes_no_bit(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> N
     monkeypatch.setattr(pipeline, "fuse", lambda graph, wanted: _each_alone(graph))
     _, alone, ops = inference([0, 1], dtype)
     assert [op.type for op in ops] == ["Fused"] * 5
-    for one, other in zip(fused, alone, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for array, other in zip(fused, alone, strict=True):
+        np.testing.assert_array_equal(array, other)
 
 
 def _each_alone(graph: Any) -> None:
@@ -108,7 +108,7 @@ EXACT = sorted(type for domain, type in ACTIVATIONS if not domain and type != "G
 @pytest.mark.parametrize("op", EXACT)
 def test_a_fused_activation_is_that_of_doubles_also_at_the_ends(op: str) -> None:
     """Ops on DOUBLE are not fused but computed by numpy. Denormal float32 results, such as exp(-90), may be 0."""
-    found = {}
+    results = {}
     for dtype in (np.float32, np.float64):
         builder = popart.Builder()
         x = builder.addInputTensor(popart.TensorInfo(dtype, list(SPECIAL.shape)))
@@ -119,8 +119,8 @@ def test_a_fused_activation_is_that_of_doubles_also_at_the_ends(op: str) -> None
         assert kinds == (["Fused"] if dtype is np.float32 else [op])
         arrays = session.initAnchorArrays()
         session.run(popart.PyStepIO({x: SPECIAL.astype(dtype)}, arrays))
-        found[dtype] = arrays[y]
-    np.testing.assert_allclose(found[np.float32], found[np.float64], rtol=2e-6, atol=1e-37)
+        results[dtype] = arrays[y]
+    np.testing.assert_allclose(results[np.float32], results[np.float64], rtol=2e-6, atol=1e-37)
 
 
 @pytest.mark.torch

@@ -81,8 +81,8 @@ def stepped(monkeypatch: pytest.MonkeyPatch, in_place: bool) -> Any:
 
 
 def test_a_fused_update_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, ops = stepped(monkeypatch, True)
+    fused, ops = stepped(monkeypatch, True)
     assert "FusedUpdate" in ops
     other, ops = stepped(monkeypatch, False)
     assert "FusedUpdate" not in ops
-    np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(fused, other)

@@ -49,28 +49,28 @@ def result(type: str, operator: Any, group: Any) -> np.ndarray:
 @pytest.mark.parametrize("group", GROUPS, ids=str)
 @pytest.mark.parametrize("operator", REDUCED, ids=str)
 def test_all_reduce(operator: Any, group: Any) -> None:
-    found = result("ReplicatedAllReduce", operator, group)
+    reduced = result("ReplicatedAllReduce", operator, group)
     for members in GROUPS[group]:
         for replica in members:
-            np.testing.assert_allclose(found[replica], REDUCED[operator](DATA[members]), rtol=1e-6)
+            np.testing.assert_allclose(reduced[replica], REDUCED[operator](DATA[members]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=str)
 def test_reduce_scatter_pads_the_last_shard(group: Any) -> None:
     """5 elements over 4, 2 or 1 replicas: shards of 2, 3 or 5."""
-    found = result("ReplicatedReduceScatter", OP.Add, group)
+    shards = result("ReplicatedReduceScatter", OP.Add, group)
     for members in GROUPS[group]:
         width = -(-5 // len(members))
         padded = np.zeros(width * len(members), np.float32)
         padded[:5] = DATA[members].sum(axis=0)
         for index, replica in enumerate(members):
-            np.testing.assert_array_equal(found[replica], padded[index * width : (index + 1) * width])
+            np.testing.assert_array_equal(shards[replica], padded[index * width : (index + 1) * width])
 
 
 def test_local_keeps_the_shard_of_the_replica() -> None:
-    found = result("ReplicatedReduceScatter", OP.Local, None)
+    shard = result("ReplicatedReduceScatter", OP.Local, None)
     padded = np.concatenate([DATA, np.zeros((4, 3), np.float32)], axis=1)
-    np.testing.assert_array_equal(found, [padded[r, 2 * r : 2 * r + 2] for r in range(4)])
+    np.testing.assert_array_equal(shard, [padded[r, 2 * r : 2 * r + 2] for r in range(4)])
 
 
 def test_the_operator_is_add_over_all_by_default() -> None:
@@ -96,8 +96,8 @@ def test_a_shard_in_a_subgraph_is_that_of_all_replicas() -> None:
     callee = builder.createSubgraphBuilder()
     callee.addOutputTensor(callee.aiGraphcore.replicatedreducescatter([callee.addInputTensor("FLOAT", [5])]))
     y = builder.aiGraphcore.call([x], 1, callee)[0]
-    found = infer(builder, popart.DataFlow(1, [y]), {x: DATA}, options(R=4))[y]
-    np.testing.assert_array_equal(found, result("ReplicatedReduceScatter", OP.Add, None))
+    shard = infer(builder, popart.DataFlow(1, [y]), {x: DATA}, options(R=4))[y]
+    np.testing.assert_array_equal(shard, result("ReplicatedReduceScatter", OP.Add, None))
 
 
 def refused(type: str, operator: Any, group: Any, kind: str = "FLOAT") -> str:
@@ -135,8 +135,8 @@ def test_collectives_reach_over_instances(group: Any, counts: tuple[int, ...]) -
         session.run(popart.PyStepIO({x: own}, anchors))
         return np.array(anchors[y]).reshape(instance.local, 5)
 
-    found = np.concatenate(on_instances(counts, work))
-    np.testing.assert_array_equal(found, result("ReplicatedAllReduce", OP.Add, group))
+    reduced = np.concatenate(on_instances(counts, work))
+    np.testing.assert_array_equal(reduced, result("ReplicatedAllReduce", OP.Add, group))
 
 
 def test_unknown_numbers_are_refused() -> None:
@@ -168,10 +168,10 @@ def layers(limit: int | None) -> tuple[Any, list[str], Any]:
 
 @pytest.mark.parametrize(("limit", "count"), [(None, 1), (10_000, 1), (512, 3), (300, 5), (1, 5)])
 def test_gradients_are_merged_up_to_a_limit(limit: int | None, count: int) -> None:
-    session, _, found = layers(limit)
+    session, _, gradients = layers(limit)
     assert session.getSummaryReport().count("AllReduce") == count
-    for one, other in zip(found, layers(None)[2], strict=True):
-        np.testing.assert_array_equal(one, other)
+    for gradient, other in zip(gradients, layers(None)[2], strict=True):
+        np.testing.assert_array_equal(gradient, other)
 
 
 def test_the_limit_is_a_number() -> None:

@@ -19,8 +19,8 @@ def test_one_gradient_of_a_value_that_several_ops_of_the_next_ipu_read_is_copied
     """Residual connections read a value twice; both contributions are added before they cross."""
     executable = CompileRequest(model, ipus=ipus).compiled_until("plan-memory").executable
     copies = [leaf.op for leaf in leaves(executable.program) if isinstance(leaf, IpuCopy)]
-    made = Counter(op.phase for op in copies)
-    assert made[StepPhase.BACKWARD] == made[StepPhase.FORWARD] == ipus - 1
+    copy_counts = Counter(op.phase for op in copies)
+    assert copy_counts[StepPhase.BACKWARD] == copy_counts[StepPhase.FORWARD] == ipus - 1
 
 
 #: Slices of a tensor [6, 4]: starts, ends, axes, steps of each; and whether no addition is needed.
@@ -51,9 +51,9 @@ def test_the_gradients_of_slices_that_divide_a_tensor_are_joined(slices, divides
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
             place[axis] = slice(start, None if end == -100 else end, step)
         wanted[tuple(place)] += 2 * factor * value[tuple(place)]
-        one = o.slice([x, *(o.constant(np.array(numbers, np.int64)) for numbers in (starts, ends, axes, steps))])
+        piece = o.slice([x, *(o.constant(np.array(numbers, np.int64)) for numbers in (starts, ends, axes, steps))])
         weight = o.constant(np.array(factor, np.float32))
-        parts.append(o.reducesum([o.mul([o.mul([one, one]), weight])], axes=[0, 1], keepdims=0))
+        parts.append(o.reducesum([o.mul([o.mul([piece, piece]), weight])], axes=[0, 1], keepdims=0))
     if reads_whole:
         wanted += 1
         parts.append(o.reducesum([x], axes=[0, 1], keepdims=0))
@@ -78,9 +78,9 @@ def test_the_gradients_of_gathers_at_constant_indices_are_joined(indices: list[i
     parts = []
     for factor, index in enumerate(indices, 1):
         wanted[(slice(None),) * axis + (index,)] += 2 * factor * np.take(value, index, axis)
-        one = o.gather([x, o.constant(np.array(index, np.int32))], axis=axis)
+        gathered = o.gather([x, o.constant(np.array(index, np.int32))], axis=axis)
         weight = o.constant(np.array(factor, np.float32))
-        parts.append(o.reducesum([o.mul([o.mul([one, one]), weight])], axes=[0], keepdims=0))
+        parts.append(o.reducesum([o.mul([o.mul([gathered, gathered]), weight])], axes=[0], keepdims=0))
     session = train(builder, popart.DataFlow(1, [f"Gradient___{x}"]), o.sum(parts), popart.ConstSGD(0.5))
     anchors = session.initAnchorArrays()
     session.run(popart.PyStepIO({}, anchors))

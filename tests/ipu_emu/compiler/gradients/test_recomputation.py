@@ -18,10 +18,10 @@ from tests.ipu_emu.helpers.sessions import device, options
 KINDS = [kind for kind in RecomputationType if kind is not RecomputationType.NoRecompute]
 
 
-def assert_same(found: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
-    assert found.keys() == want.keys()
+def assert_same(values: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
+    assert values.keys() == want.keys()
     for id in want:
-        np.testing.assert_array_equal(found[id], want[id], err_msg=id)
+        np.testing.assert_array_equal(values[id], want[id], err_msg=id)
 
 
 @cache
@@ -56,8 +56,8 @@ def test_no_bit_differs(kind: RecomputationType, R: int, dtype: Any) -> None:
 def test_stochastic_rounding_and_random_tensors_are_drawn_alike() -> None:
     values = {"enableStochasticRounding": True, "A": 2}
     want = Tower(3, dtype=np.float16).trained(**values)
-    found = Tower(3, dtype=np.float16).trained(autoRecomputation=RecomputationType.RecomputeAll, **values)
-    assert_same(found, want)
+    trained = Tower(3, dtype=np.float16).trained(autoRecomputation=RecomputationType.RecomputeAll, **values)
+    assert_same(trained, want)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_stochastic_rounding_and_random_tensors_are_drawn_alike() -> None:
     sampled_product({"kind": KINDS, "schedule": ("popart", "grouped", "interleaved", "sequential")}, strength=1),
 )
 def test_no_bit_differs_in_a_pipeline(kind: RecomputationType, schedule: str) -> None:
-    found = Tower(3).trained(A=6, pipelineSchedule=schedule, autoRecomputation=kind, **PIPELINE)
-    assert_same(found, plain(np.float32, 6, 1))
+    trained = Tower(3).trained(A=6, pipelineSchedule=schedule, autoRecomputation=kind, **PIPELINE)
+    assert_same(trained, plain(np.float32, 6, 1))
 
 
 def test_checkpoints_of_a_transformer_take_less_than_two_fifths() -> None:
@@ -86,10 +86,10 @@ def test_a_pipeline_stashes_the_inputs_of_its_stages_only() -> None:
         session = Tower(3).session(A=8, autoRecomputation=kind, **PIPELINE)
         return {id: p.places for id, p in session.executable.plan.placements.items() if p.places > 2}
 
-    kept = stashes(RecomputationType.Pipeline)
+    stashed = stashes(RecomputationType.Pipeline)
     # The input of stage 0, its output for stage 1 on both IPUs, and the tensor that skips stage 1.
-    assert len(kept) < len(stashes(RecomputationType.NoRecompute))
-    assert not any("Gemm" in id or "Tanh" in id for id in kept)
+    assert len(stashed) < len(stashes(RecomputationType.NoRecompute))
+    assert not any("Gemm" in id or "Tanh" in id for id in stashed)
 
 
 class Chain:
@@ -136,12 +136,12 @@ def test_a_checkpoint_of_the_builder_is_kept() -> None:
     w = builder.addInitializedInputTensor(np.ones(4, np.float32))
     with builder.recomputeOutput(RecomputeType.Recompute):
         y = builder.aiOnnx.tanh([w])
-        (kept,) = builder.checkpointOutput(y)
-        z = builder.aiOnnx.exp([builder.aiOnnx.tanh([kept])])
+        (checkpoint,) = builder.checkpointOutput(y)
+        z = builder.aiOnnx.exp([builder.aiOnnx.tanh([checkpoint])])
     chain = Chain()
     chain.builder, chain.loss = builder, builder.aiGraphcore.identityloss([z])
-    assert kept != y
-    assert not any(kept in name for name in repeated(chain.session()))
+    assert checkpoint != y
+    assert not any(checkpoint in name for name in repeated(chain.session()))
 
 
 def test_a_stash_that_two_stages_would_restore_is_refused() -> None:

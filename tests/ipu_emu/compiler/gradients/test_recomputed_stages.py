@@ -76,12 +76,12 @@ def kept_by_the_first_stage(layers: int, **how: Any) -> set[str]:
     session = popart.TrainingSession(model, flow, loss, popart.ConstSGD(0.1), device, userOptions=opts)
     session.prepareDevice()
     ops = session.executable.graph.ops
-    made = {id for op in ops if op.phase is StepPhase.FORWARD for id in op.outputs}
-    return made & {id for op in ops if op.phase is StepPhase.BACKWARD for id in op.inputs}
+    activations = {id for op in ops if op.phase is StepPhase.FORWARD for id in op.outputs}
+    return activations & {id for op in ops if op.phase is StepPhase.BACKWARD for id in op.inputs}
 
 
 def test_a_stage_keeps_fewer_checkpoints_for_several_micro_batches_than_for_one() -> None:
     """Each is held three times in the pipeline, but one segment at a time is recomputed."""
-    alone, pipelined = (kept_by_the_first_stage(27, enablePipelining=each) for each in (False, True))
+    alone, pipelined = (kept_by_the_first_stage(27, enablePipelining=pipelined) for pipelined in (False, True))
     assert len(alone) >= 4
     assert 1 <= len(pipelined) < len(alone)

@@ -55,10 +55,10 @@ def plain(R: int = 1, dtype: Any = np.float32) -> dict[str, np.ndarray]:
     return Words(dtype=dtype).trained(A=8, R=R, optimizer=ADAM)
 
 
-def assert_same(found: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
-    assert found.keys() == want.keys()
+def assert_same(values: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
+    assert values.keys() == want.keys()
     for id in want:
-        np.testing.assert_array_equal(found[id], want[id], err_msg=id)
+        np.testing.assert_array_equal(values[id], want[id], err_msg=id)
 
 
 @pytest.mark.parametrize(
@@ -116,19 +116,23 @@ def test_the_sum_is_that_of_both_parts() -> None:
     words, rate = Words(), 0.1
     anchors = {"Gradient___table": popart.AnchorReturnType("All")}
     session = words.session(A=8, anchors=anchors, optimizer=popart.ConstSGD(rate), **PIPELINE)
-    found = words.run(session, steps=1, A=8)
-    parts = found["Gradient___table in step 0"].reshape(8, WORDS, WIDTH)
-    np.testing.assert_allclose(found["table"], words.weights["table"] - rate * parts.sum(0), rtol=1e-5, atol=1e-6)
+    results = words.run(session, steps=1, A=8)
+    parts = results["Gradient___table in step 0"].reshape(8, WORDS, WIDTH)
+    np.testing.assert_allclose(results["table"], words.weights["table"] - rate * parts.sum(0), rtol=1e-5, atol=1e-6)
     assert_same(
-        {"table": found["table"]}, {"table": words.trained(A=8, steps=1, optimizer=popart.ConstSGD(rate))["table"]}
+        {"table": results["table"]}, {"table": words.trained(A=8, steps=1, optimizer=popart.ConstSGD(rate))["table"]}
     )
 
 
 def test_a_pipeline_keeps_no_gradient_of_a_table() -> None:
     plan = Words().session(A=8, optimizer=ADAM, **PIPELINE).executable.plan
-    tables = [one for one in plan.placements.values() if one.tensor.shape in ((WORDS, WIDTH), (WIDTH, WORDS))]
+    tables = [
+        placement
+        for placement in plan.placements.values()
+        if placement.tensor.shape in ((WORDS, WIDTH), (WIDTH, WORDS))
+    ]
     assert tables
-    assert all(one.places == 1 for one in tables)
+    assert all(table.places == 1 for table in tables)
     assert plan.placements["Accum___table/tied"].region == "persistent"
 
 
@@ -136,10 +140,10 @@ def test_an_anchored_accumulator_is_the_whole_sum() -> None:
     words = Words()
     anchors = {"Accum___table": popart.AnchorReturnType("Final"), "Gradient___table": popart.AnchorReturnType("All")}
     session = words.session(A=8, anchors=anchors, optimizer=popart.ConstSGD(0.1))
-    found = words.run(session, steps=1, A=8)
-    parts = found["Gradient___table in step 0"].reshape(8, WORDS, WIDTH)
+    results = words.run(session, steps=1, A=8)
+    parts = results["Gradient___table in step 0"].reshape(8, WORDS, WIDTH)
     np.testing.assert_allclose(
-        found["Accum___table in step 0"].reshape(WORDS, WIDTH), parts.sum(0), rtol=1e-5, atol=1e-6
+        results["Accum___table in step 0"].reshape(WORDS, WIDTH), parts.sum(0), rtol=1e-5, atol=1e-6
     )
 
 

@@ -97,24 +97,24 @@ def spread(counts: tuple[int, ...], dtype: Any, kind: Any, strategy: Any) -> lis
 
     results = on_instances(counts, work)
     for result in results[1:]:
-        for one, other in zip(results[0], result, strict=True):
-            np.testing.assert_array_equal(one, other)
+        for weight, other in zip(results[0], result, strict=True):
+            np.testing.assert_array_equal(weight, other)
     return results[0]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(("kind", "strategy"), [(SUM, POST), (MEAN, POST), (MEAN, RUNNING)])
 def test_weights_do_not_depend_on_the_spread_of_replicas(dtype: Any, kind: Any, strategy: Any) -> None:
-    whole = Perceptron(dtype, reduction(kind, strategy, R=8, A=2)).weights(0, 8)
+    alone = Perceptron(dtype, reduction(kind, strategy, R=8, A=2)).weights(0, 8)
     for counts in ((8,), (4, 4), (2, 2, 2, 2), (1,) * 8, (5, 3)):
-        for one, other in zip(whole, spread(counts, dtype, kind, strategy), strict=True):
-            np.testing.assert_array_equal(one, other)
+        for weight, other in zip(alone, spread(counts, dtype, kind, strategy), strict=True):
+            np.testing.assert_array_equal(weight, other)
 
 
 def test_mean_strategies_agree_up_to_rounding() -> None:
     results = [Perceptron(np.float32, reduction(MEAN, s, R=8, A=2)).weights(0, 8) for s in (POST, RUNNING)]
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    for weight, other in zip(*results, strict=True):
+        np.testing.assert_allclose(weight, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("strategy", [POST, RUNNING])
@@ -129,5 +129,5 @@ def test_a_gradient_is_summed_as_soon_as_it_is_made(strategy: Any) -> None:
     session = train(builder, popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.1), reduction(MEAN, strategy, A=2))
     lines = [line.strip() for line in str(session.executable).splitlines()]
     for w in weights:
-        made = next(at for at, line in enumerate(lines) if line.startswith(f"Compute Gradient___{w} = "))
-        assert lines[made + 1] == f"AccumulateGradient Accum___{w} += Gradient___{w}"
+        line_number = next(at for at, line in enumerate(lines) if line.startswith(f"Compute Gradient___{w} = "))
+        assert lines[line_number + 1] == f"AccumulateGradient Accum___{w} += Gradient___{w}"

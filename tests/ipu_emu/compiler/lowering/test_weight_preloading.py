@@ -58,11 +58,11 @@ class Phased:
 
 
 def preloads(program: Any) -> list[Preload]:
-    found: list[Preload] = []
+    preloads_inside: list[Preload] = []
     for part in program:
         inner: tuple[Instruction, ...] = part.body if isinstance(part, Repeat) else ()
-        found += [part] if isinstance(part, Preload) else preloads(inner)
-    return found
+        preloads_inside += [part] if isinstance(part, Preload) else preloads(inner)
+    return preloads_inside
 
 
 HOW: dict[str, dict[str, Any]] = {
@@ -81,10 +81,10 @@ def test_no_bit_differs(A: int, R: int, how: str, thread: bool, monkeypatch: pyt
     phased = Phased(2, A=A, R=R, **HOW[how])
     preloader = phased.session.engine._preloader
     assert (preloader is not None) is thread
-    for found, want in zip(phased.trained(), Phased(1, A=A, R=R).trained(), strict=True):
-        np.testing.assert_array_equal(found, want)
+    for weight, want in zip(phased.trained(), Phased(1, A=A, R=R).trained(), strict=True):
+        np.testing.assert_array_equal(weight, want)
     phased.session.close()
-    assert preloader is None or not any(one.is_alive() for one in preloader._threads)
+    assert preloader is None or not any(worker.is_alive() for worker in preloader._threads)
 
 
 def test_a_phase_fetches_the_weight_of_the_next() -> None:

@@ -26,11 +26,11 @@ def results(model: Model, bps: int, steps: int = 3, **values: Any) -> list[Any]:
     lead = (2, bps, values.get("A", 1), values.get("R", 1))
     stepio = popart.PyStepIO(model.data(*lead), session.initAnchorArrays())
     stepio.enableRuntimeAsserts(False)
-    found = []
+    outputs = []
     for _ in range(steps):
         session.run(stepio)
-        found += [cursor.flat.copy() for cursor in stepio.outputs.values()]
-    return found
+        outputs += [cursor.flat.copy() for cursor in stepio.outputs.values()]
+    return outputs
 
 
 def plain_model(returns: str = "All") -> Model:
@@ -43,8 +43,8 @@ def test_no_bit_differs(depth: int, bps: int, factor: int, replicas: int) -> Non
     values = {"A": factor, "R": replicas}
     plain = results(plain_model(), bps, **values)
     staged = results(plain_model(), bps, defaultBufferingDepth=depth, **values)
-    for one, other in zip(plain, staged, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for output, other in zip(plain, staged, strict=True):
+        np.testing.assert_array_equal(output, other)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_no_bit_differs(depth: int, bps: int, factor: int, replicas: int) -> Non
 def test_no_bit_differs_with_other_options(values: dict[str, Any], returns: str) -> None:
     plain = results(plain_model(returns), 2, A=2)
     staged = results(plain_model(returns), 2, A=2, **{"defaultBufferingDepth": 3, **values})
-    for one, other in zip(plain, staged, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for output, other in zip(plain, staged, strict=True):
+        np.testing.assert_array_equal(output, other)
 
 
 def test_the_program_and_the_plan_tell_it() -> None:
@@ -110,22 +110,22 @@ def doubling(depth: int, batches: int = 8) -> tuple[str, Any]:
 def test_callbacks_are_called_at_most_the_depth_ahead(depth: int) -> None:
     """While an output is taken, the thread continues until exactly all buffers are full."""
     _, session = doubling(depth)
-    given: list[str] = []
+    callers: list[str] = []
     taken: list[int] = []
     data, out = np.arange(8 * 64, dtype=np.float32).reshape(8, 64), np.zeros((8, 64), np.float32)
 
     def give(id: str, prefetch: bool) -> Any:
-        given.append(threading.current_thread().name)
-        assert len(given) <= len(taken) + depth
-        return data[len(given) - 1]
+        callers.append(threading.current_thread().name)
+        assert len(callers) <= len(taken) + depth
+        return data[len(callers) - 1]
 
     def take(id: str) -> Any:
-        taken.append(len(given))
+        taken.append(len(callers))
         return out[len(taken) - 1]
 
     session.run(popart.PyStepIOCallback(give, lambda id: None, take, lambda id: None))
     np.testing.assert_array_equal(out, 2 * data)
-    assert given == ["MainThread", *["host-io-0"] * 7]
+    assert callers == ["MainThread", *["host-io-0"] * 7]
 
 
 def test_a_callback_that_fails_ends_the_step_and_not_the_session() -> None:
@@ -215,20 +215,20 @@ def test_the_clock_counts_the_longer_of_both(rate: float, batches: int, factor: 
     assert loop is not None
     assert loop.staged
     machine = ModelledMachine(System.pod(4), host=rate)
-    pricing, made = Pricing(executable, machine), timeline(executable, machine)
+    pricing, segment = Pricing(executable, machine), timeline(executable, machine)
 
     def seconds(parts: Any) -> float:
         return sum(pricing.of(leaf).seconds for leaf in parts)
 
     filling = loop.total * seconds(loop.loads)
-    assert made.by_category()[CostCategory.PREFETCH] == pytest.approx(filling)
+    assert segment.by_category()[CostCategory.PREFETCH] == pytest.approx(filling)
     shown = loop.total * (seconds(loop.work) + seconds(loop.stores)) + batches * seconds(loop.after)
     shown += seconds(executable.program[1:])
     if rate > 1e10:
-        assert made.seconds == pytest.approx(shown)
+        assert segment.seconds == pytest.approx(shown)
     else:
-        assert filling < made.seconds < filling + shown
-    assert made.by_category()[CostCategory.STREAMING] > 0
+        assert filling < segment.seconds < filling + shown
+    assert segment.by_category()[CostCategory.STREAMING] > 0
 
 
 @pytest.mark.parametrize("schedule", ["popart", "grouped", "interleaved", "sequential"])
@@ -238,7 +238,7 @@ def test_no_bit_differs_in_a_pipeline(schedule: str, recompute: bool) -> None:
     values: dict[str, Any] = {**PIPELINE, "pipelineSchedule": schedule, "A": 8, "R": 2}
     if recompute:
         values["autoRecomputation"] = popart.RecomputationType.Pipeline
-    tower, found, prefetched = Tower(2), [], []
+    tower, runs, prefetched = Tower(2), [], []
     random = np.random.default_rng(0)
     x = random.standard_normal((2, 8, 2, 6, 8)).astype(np.float32)
     labels = random.integers(0, 8, (2, 8, 2, 6)).astype(np.int32)
@@ -250,10 +250,10 @@ def test_no_bit_differs_in_a_pipeline(schedule: str, recompute: bool) -> None:
         weights = {name: np.empty_like(value) for name, value in tower.weights.items()}
         session.weightsToHost()
         session.readWeights(popart.PyWeightsIO(weights))
-        found.append([anchors[tower.loss], *weights.values()])
+        runs.append([anchors[tower.loss], *weights.values()])
         prefetched.append(session.modelledSeconds()["prefetch into Streaming Memory"])
         plan = session.executable.plan
         assert all((plan.streaming_bytes_of(ipu) > 0) is (depth > 1) for ipu in (0, 1))
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for array, other in zip(*runs, strict=True):
+        np.testing.assert_array_equal(array, other)
     assert prefetched[0] == 0 < prefetched[1]

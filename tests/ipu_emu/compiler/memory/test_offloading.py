@@ -45,10 +45,10 @@ VARIANTS = {
 }
 
 
-def assert_same(found: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
-    assert found.keys() == want.keys()
+def assert_same(values: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
+    assert values.keys() == want.keys()
     for id in want:
-        np.testing.assert_array_equal(found[id], want[id], err_msg=id)
+        np.testing.assert_array_equal(values[id], want[id], err_msg=id)
 
 
 @cache
@@ -75,13 +75,13 @@ def test_halves_and_stochastic_rounding() -> None:
 
 def test_inference_streams_its_weights() -> None:
     tower = Tower(2)
-    found = []
+    results = []
     for values in ({}, WEIGHTS):
         session = tower.session(training=False, anchors={tower.y: popart.AnchorReturnType("All")}, **values)
         anchors = session.initAnchorArrays()
         session.run(popart.PyStepIO(tower.data(0, 1, 1, 1), anchors))
-        found.append(anchors[tower.y].copy())
-    np.testing.assert_array_equal(*found)
+        results.append(anchors[tower.y].copy())
+    np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize("how", [{}, PIPELINE])
@@ -172,8 +172,8 @@ def phases(count: int, **values: Any) -> Any:
 
 def test_execution_phases_stream_their_weights() -> None:
     """Each phase loads its weights; an IPU holds those of one phase at a time, regardless of their number."""
-    (here, want), (far, found) = phases(8), phases(8, **WEIGHTS)
-    np.testing.assert_array_equal(found, want)
+    (here, want), (far, results) = phases(8), phases(8, **WEIGHTS)
+    np.testing.assert_array_equal(results, want)
     weight = 64 * 64 * 4
     for ipu in (0, 1):
         assert here.plan.bytes_of(ipu) > 4 * weight > 2 * weight > far.plan.bytes_of(ipu) > weight
@@ -211,11 +211,11 @@ def test_a_pipeline_keeps_its_stashes_in_streaming_memory() -> None:
     assert all(is_off_chip(stash.region) for stash in stashes)
 
 
-@pytest.mark.parametrize(("smallest", "found"), [(2, {"streaming"}), (65, {"persistent"})])
-def test_small_tensors_are_kept_on_chip(smallest: int, found: set[str]) -> None:
+@pytest.mark.parametrize(("smallest", "expected"), [(2, {"streaming"}), (65, {"persistent"})])
+def test_small_tensors_are_kept_on_chip(smallest: int, expected: set[str]) -> None:
     settings = popart.TensorLocationSettings(popart.TensorLocation(OFF), smallest)
     session = Tower(1).session(optimizer=ADAM, optimizerStateTensorLocationSettings=settings)
-    assert regions(session, Role.STATE) == found
+    assert regions(session, Role.STATE) == expected
 
 
 def test_single_tensors_and_ops_can_be_chosen() -> None:
@@ -232,12 +232,12 @@ def test_single_tensors_and_ops_can_be_chosen() -> None:
 
 
 def test_the_builder_says_where_the_output_of_an_op_is_kept() -> None:
-    found = []
+    is_stored = []
     for location in (ON, OFF):
         tower = Tower(1, plain=True)
         tower.builder.outputTensorLocation(tower.y, popart.TensorLocation(location))
-        found.append("RemoteStore" in str(tower.session().executable))
-    assert found == [False, True]
+        is_stored.append("RemoteStore" in str(tower.session().executable))
+    assert is_stored == [False, True]
 
 
 # Streaming Memory

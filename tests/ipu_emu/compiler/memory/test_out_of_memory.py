@@ -33,7 +33,7 @@ def session(tiles: int, kind: str = "model", width: int = 64, layers: int = 4, b
     return popart.TrainingSession(transformer.getModelProto(), flow, model.loss, optimizer, device, userOptions=opts)
 
 
-def kept(storage: popart.TensorStorage, sharding: popart.ReplicatedTensorSharding) -> dict[str, Any]:
+def locations(storage: popart.TensorStorage, sharding: popart.ReplicatedTensorSharding) -> dict[str, Any]:
     """Options that give tensors of all kinds and sizes this location."""
     settings = popart.TensorLocationSettings(popart.TensorLocation(storage, sharding), 0, 0)
     return {f"{kind}TensorLocationSettings": settings for kind in ("weight", "optimizerState", "activation")}
@@ -43,8 +43,8 @@ ON, OFF = popart.TensorStorage.OnChip, popart.TensorStorage.OffChip
 KEPT = {
     "on chip": {},
     "made again": {"autoRecomputation": popart.RecomputationType.Standard},
-    "shared": kept(ON, popart.ReplicatedTensorSharding.On),
-    "off chip": kept(OFF, popart.ReplicatedTensorSharding.On),
+    "shared": locations(ON, popart.ReplicatedTensorSharding.On),
+    "off chip": locations(OFF, popart.ReplicatedTensorSharding.On),
 }
 
 
@@ -52,20 +52,20 @@ KEPT = {
 @pytest.mark.parametrize("R", [1, 2])
 @pytest.mark.filterwarnings("ignore:Replicated tensor sharding has no effect")
 def test_the_plan_is_never_below_what_the_engine_holds(R: int, way: str) -> None:
-    for made in (Tower(3).session(A=6, R=R, **PIPELINE, **KEPT[way]), Tower(2).session(A=2, R=R, **KEPT[way])):
-        plan = footprints(made.executable, 1472)
+    for training in (Tower(3).session(A=6, R=R, **PIPELINE, **KEPT[way]), Tower(2).session(A=2, R=R, **KEPT[way])):
+        plan = footprints(training.executable, 1472)
         for ipu, need in enumerate(plan):
-            assert made.engine.nbytes_of(ipu) <= R * need.data < R * need.total
-            assert made.engine.streaming_nbytes_of(ipu) <= R * made.executable.plan.streaming_bytes_of(ipu)
+            assert training.engine.nbytes_of(ipu) <= R * need.data < R * need.total
+            assert training.engine.streaming_nbytes_of(ipu) <= R * training.executable.plan.streaming_bytes_of(ipu)
 
 
 def test_parts_add_up_to_the_plan() -> None:
-    made = Tower(3).session(A=6, **PIPELINE)
-    for ipu, need in enumerate(footprints(made.executable, 1472)):
-        assert need.data == made.executable.plan.bytes_of(ipu)
+    training = Tower(3).session(A=6, **PIPELINE)
+    for ipu, need in enumerate(footprints(training.executable, 1472)):
+        assert need.data == training.executable.plan.bytes_of(ipu)
         assert need.total == sum(need.parts().values())
-    assert footprints(made.executable, 1472)[0].stashes > 0
-    assert footprints(made.executable, 1472)[1].fifos > 0
+    assert footprints(training.executable, 1472)[0].stashes > 0
+    assert footprints(training.executable, 1472)[1].fifos > 0
 
 
 @pytest.mark.parametrize("kind", ["model", "offline"])
@@ -91,8 +91,8 @@ def refused(tiles: int, **values: Any) -> str:
 
 def offered(text: str) -> list[tuple[list[str], str]]:
     """The remedies of a message: the settings of each, and the memory that is needed then."""
-    _, _, found = text.partition("Remedies, each of which suffices:\n")
-    lines = [line.strip().rpartition(": ") for line in found.splitlines()]
+    _, _, listing = text.partition("Remedies, each of which suffices:\n")
+    lines = [line.strip().rpartition(": ") for line in listing.splitlines()]
     return [(settings.split(" and "), need) for settings, _, need in lines]
 
 
@@ -117,12 +117,12 @@ def taken(settings: list[str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("tiles", "fewest"), [(6, 1), (7, 2)])
 def test_a_session_with_the_options_of_a_remedy_needs_the_stated_memory(tiles: int, fewest: int) -> None:
-    found = offered(refused(tiles))
-    assert len(found) >= fewest
-    for settings, promised in found:
-        made = session(tiles, **taken(settings))
-        made.prepareDevice(loadEngine=False)
-        assert str(memory_need(made.executable, made.deviceInfo.device)) == promised
+    remedies = offered(refused(tiles))
+    assert len(remedies) >= fewest
+    for settings, promised in remedies:
+        training = session(tiles, **taken(settings))
+        training.prepareDevice(loadEngine=False)
+        assert str(memory_need(training.executable, training.deviceInfo.device)) == promised
 
 
 def test_under_poprun_ipus_are_requested_by_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,14 +147,14 @@ def test_changes_that_a_model_already_has_are_not_tried(
 ) -> None:
     tried: list[str] = []
 
-    def found(_: object, changes: list[Change[Any]], *__: object, **___: object) -> Remedies:
+    def without_remedies(_: object, changes: list[Change[Any]], *__: object, **___: object) -> Remedies:
         tried.extend(change.advice for change in changes)
         return Remedies()
 
-    monkeypatch.setattr("ipu_emu.session.memory_advice.find_remedies", found)
+    monkeypatch.setattr("ipu_emu.session.memory_advice.find_remedies", without_remedies)
     refused(1, **values)
     for advice in ("a model for micro-batches of 1/2", "convertFloatsToHalfs"):
-        assert any(advice in one for one in tried) is (advice != without)
+        assert any(advice in text for text in tried) is (advice != without)
 
 
 def test_a_tensor_that_can_never_fit_is_named() -> None:
@@ -163,7 +163,7 @@ def test_a_tensor_that_can_never_fit_is_named() -> None:
     w = builder.addInitializedInputTensor(np.zeros((512, 1024), np.float32), "wide")
     loss = builder.aiGraphcore.l1loss([builder.aiOnnx.matmul([x, w])], 0.1)
     device = popart.DeviceManager().createIpuModelDevice({"tilesPerIPU": 3})
-    made = popart.TrainingSession(
+    training = popart.TrainingSession(
         builder.getModelProto(),
         popart.DataFlow(1, [loss]),
         loss,
@@ -171,20 +171,20 @@ def test_a_tensor_that_can_never_fit_is_named() -> None:
         device,
     )
     with pytest.raises(popart.OutOfMemoryException) as caught:
-        made.prepareDevice()
+        training.prepareDevice()
     text = str(caught.value.args[0])
     assert "More IPUs alone can never help" in text
     assert "reads wide (2.00 MiB) and in total 4.00 MiB at once" in text
-    assert too_large_for_an_ipu(made._compilation.lowered(), 2**30) == ""
+    assert too_large_for_an_ipu(training._compilation.lowered(), 2**30) == ""
 
 
 def test_nothing_is_moved_off_chip_without_streaming_memory() -> None:
     model = models.mlp((64, 512, 4), batch=4)
     device = popart.DeviceManager().createIpuModelDevice({"ipuVersion": "ipu1", "tilesPerIPU": 1})
     optimizer = popart.Adam({"defaultLearningRate": (0.1, True)})
-    made = popart.TrainingSession(model.proto, popart.DataFlow(1, [model.loss]), model.loss, optimizer, device)
+    training = popart.TrainingSession(model.proto, popart.DataFlow(1, [model.loss]), model.loss, optimizer, device)
     with pytest.raises(popart.OutOfMemoryException) as caught:
-        made.prepareDevice()
+        training.prepareDevice()
     assert "OffChip" not in str(caught.value.args[0])
 
 

@@ -72,15 +72,15 @@ SETTINGS = [Values(), Values(wd=0.2), Values(b1=0.5, b2=0.9, eps=1e-3, wd=0.1, n
 @pytest.mark.parametrize("mode", list(MODES), ids=str)
 @pytest.mark.parametrize("values", SETTINGS, ids=str)
 def test_every_mode_follows_the_formula(values: Values, mode: Any, decay: Any) -> None:
-    found = weights_of([values.optimizer(mode, decay, constant=True)] * STEPS)
-    np.testing.assert_allclose(found, formula([values] * STEPS, mode, decay), rtol=5e-6, atol=1e-6)
+    weights = weights_of([values.optimizer(mode, decay, constant=True)] * STEPS)
+    np.testing.assert_allclose(weights, formula([values] * STEPS, mode, decay), rtol=5e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", list(MODES), ids=str)
 def test_changes_are_seen_at_once(mode: Any) -> None:
     values = [Values(lr=0.1 / (i + 1), wd=0.1 * i, b1=0.9 - 0.05 * i, ls=2.0**i, norm=1 + i) for i in range(STEPS)]
-    found = weights_of([p.optimizer(mode) for p in values])
-    np.testing.assert_allclose(found, formula(values, mode, DECAY), rtol=5e-6, atol=1e-6)
+    weights = weights_of([p.optimizer(mode) for p in values])
+    np.testing.assert_allclose(weights, formula(values, mode, DECAY), rtol=5e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("decay", [DECAY, L2], ids=str)
@@ -88,14 +88,14 @@ def test_changes_are_seen_at_once(mode: Any) -> None:
 def test_a_scaled_state_changes_nothing(mode: Any, decay: Any) -> None:
     """Scaling by a power of two is exact, but for eps."""
     plain, scaled = (Values(wd=0.1, ls=256.0, extra={"scaled_optimizer_state": s}) for s in (False, True))
-    found = [weights_of([p.optimizer(mode, decay)] * STEPS) for p in (plain, scaled)]
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+    weights = [weights_of([p.optimizer(mode, decay)] * STEPS) for p in (plain, scaled)]
+    np.testing.assert_allclose(weights[1], weights[0], rtol=1e-6)
 
 
 def test_gradients_accumulate_in_their_own_tensor() -> None:
-    found = weights_of([Values().optimizer(MODES.Adam)] * STEPS, factor=3)
+    weights = weights_of([Values().optimizer(MODES.Adam)] * STEPS, factor=3)
     want = adam_on(gradients(STEPS, 3).sum(axis=1, dtype=np.float64))
-    np.testing.assert_allclose(found, want, rtol=5e-6, atol=1e-6)
+    np.testing.assert_allclose(weights, want, rtol=5e-6, atol=1e-6)
 
 
 def adam_on(data: np.ndarray) -> np.ndarray:
@@ -108,11 +108,11 @@ def adam_on(data: np.ndarray) -> np.ndarray:
 
 
 def test_specific_values_replace_the_defaults_of_one_weight() -> None:
-    found = weights_of(
+    weights = weights_of(
         [Values(lr=0.5, b1=0.3).optimizer(MODES.Adam, constant=True)] * STEPS,
         specific={"learningRate": (0.05, True), "beta1": 0.9},
     )
-    np.testing.assert_allclose(found, formula([Values()] * STEPS, MODES.Adam, DECAY), rtol=5e-6, atol=1e-6)
+    np.testing.assert_allclose(weights, formula([Values()] * STEPS, MODES.Adam, DECAY), rtol=5e-6, atol=1e-6)
 
 
 TORCH: dict[str, tuple[Any, Any, Callable[[Any, Any, Values], Any]]] = {
@@ -136,12 +136,12 @@ def test_pytorch_agrees(name: str) -> None:
         (w * torch.tensor(data[0])).sum().backward()
         theirs.step()
         expected.append(w.detach().numpy().copy())
-    found = weights_of([values.optimizer(mode, decay)] * STEPS)
-    np.testing.assert_allclose(found, expected, rtol=5e-6, atol=1e-6)
+    weights = weights_of([values.optimizer(mode, decay)] * STEPS)
+    np.testing.assert_allclose(weights, expected, rtol=5e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "given", "want"),
+    ("dtype", "arguments", "want"),
     [
         (np.float32, {}, {"Accl1___": "FLOAT", "Accl2___": "FLOAT", "Accum___": "FLOAT"}),
         (np.float16, {}, {"Accl1___": "FLOAT", "Accl2___": "FLOAT", "Accum___": "FLOAT16"}),
@@ -153,14 +153,14 @@ def test_pytorch_agrees(name: str) -> None:
         (np.float16, {"accl2_type": popart.DataType.UNDEFINED}, {"Accl2___": "FLOAT16"}),
     ],
 )
-def test_states_have_their_names_and_types(dtype: Any, given: dict[str, Any], want: dict[str, str]) -> None:
+def test_states_have_their_names_and_types(dtype: Any, arguments: dict[str, Any], want: dict[str, str]) -> None:
     builder = popart.Builder()
     w = builder.addInitializedInputTensor(FIRST.astype(dtype))
     loss = builder.aiGraphcore.l1loss([w], 0.5, popart.ReductionType.Sum)
-    optimizer = popart.Adam({"defaultLearningRate": (0.25, True)}, **given)
+    optimizer = popart.Adam({"defaultLearningRate": (0.25, True)}, **arguments)
     session = train(builder, popart.DataFlow(1, [loss]), loss, optimizer, options(A=2))
-    found = {prefix: session.getInfo(prefix + w).data_type() for prefix in want}
-    assert found == want
+    types = {prefix: session.getInfo(prefix + w).data_type() for prefix in want}
+    assert types == want
     assert session.getInfo("Step___" + w) == popart.TensorInfo("FLOAT", [])
     for _ in range(3):
         session.run(popart.PyStepIO({}, session.initAnchorArrays()))

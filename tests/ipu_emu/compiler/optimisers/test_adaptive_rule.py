@@ -78,8 +78,8 @@ SETTINGS = [Values(), Values(wd=0.2, mm=0.8), Values(a=0.5, eps=0.1, wd=0.1, ls=
 @pytest.mark.parametrize(("mode", "tf"), FORMS, ids=str)
 @pytest.mark.parametrize("values", SETTINGS, ids=str)
 def test_every_mode_follows_the_formula(values: Values, mode: Any, tf: bool, decay: Any) -> None:
-    found = weights_of([values.optimizer(mode, decay, tf, constant=True)] * STEPS)
-    np.testing.assert_allclose(found, formula([values] * STEPS, mode, decay, tf), rtol=5e-6, atol=1e-6)
+    weights = weights_of([values.optimizer(mode, decay, tf, constant=True)] * STEPS)
+    np.testing.assert_allclose(weights, formula([values] * STEPS, mode, decay, tf), rtol=5e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(("mode", "tf"), FORMS, ids=str)
@@ -87,15 +87,15 @@ def test_changes_are_seen_at_once(mode: Any, tf: bool) -> None:
     values = [
         Values(lr=0.1 / (i + 1), wd=0.1 * i, a=0.9 - 0.05 * i, mm=0.5 + 0.1 * i, ls=2.0**i) for i in range(STEPS)
     ]
-    found = weights_of([p.optimizer(mode, DECAY, tf) for p in values])
-    np.testing.assert_allclose(found, formula(values, mode, DECAY, tf), rtol=5e-6, atol=1e-6)
+    weights = weights_of([p.optimizer(mode, DECAY, tf) for p in values])
+    np.testing.assert_allclose(weights, formula(values, mode, DECAY, tf), rtol=5e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", [MODES.RMSProp, MODES.CenteredRMSProp], ids=str)
 def test_a_variable_momentum_may_pass_through_zero(mode: Any) -> None:
     values = [Values(lr=0.02, wd=0.1, mm=0.0 if i % 2 == 0 else 0.9) for i in range(STEPS)]
-    found = weights_of([p.optimizer(mode, DECAY, tf=True) for p in values])
-    np.testing.assert_allclose(found, formula(values, mode, DECAY, True, variable=True), rtol=5e-6, atol=1e-6)
+    weights = weights_of([p.optimizer(mode, DECAY, tf=True) for p in values])
+    np.testing.assert_allclose(weights, formula(values, mode, DECAY, True, variable=True), rtol=5e-6, atol=1e-6)
 
 
 TORCH: dict[str, tuple[Any, Callable[[Any, Any, Values], Any]]] = {
@@ -123,8 +123,8 @@ def test_pytorch_agrees(name: str) -> None:
         (w * torch.tensor(data[0])).sum().backward()
         theirs.step()
         expected.append(w.detach().numpy().copy())
-    found = weights_of([values.optimizer(mode, L2)] * STEPS)
-    np.testing.assert_allclose(found, expected, rtol=5e-6, atol=1e-6)
+    weights = weights_of([values.optimizer(mode, L2)] * STEPS)
+    np.testing.assert_allclose(weights, expected, rtol=5e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_the_mean_of_squares_starts_at_one_only_in_the_variant_of_tensorflow(
     optimizer = popart.Adaptive(values, MODES.CenteredRMSProp, accl1_type=dtype, rmsprop_tf_variant=tf)
     session = train(builder, popart.DataFlow(1, [loss]), loss, optimizer)
     session.weightsToHost()
-    found = {
+    states = {
         n: np.full(FIRST.shape, 9, np.float16 if n == 1 and "16" in dtype.name else np.float32) for n in (1, 2, 3)
     }
-    session.readWeights(popart.PyWeightsIO({f"Accl{n}___{w}": value for n, value in found.items()}))
-    assert [set(value.flat) for value in found.values()] == [{first}, {0.0}, {0.0}]
+    session.readWeights(popart.PyWeightsIO({f"Accl{n}___{w}": value for n, value in states.items()}))
+    assert [set(value.flat) for value in states.values()] == [{first}, {0.0}, {0.0}]

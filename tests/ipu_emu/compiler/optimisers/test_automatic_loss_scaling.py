@@ -50,13 +50,13 @@ class Scaled:
 
     def factors(self, sizes: list[float], **values: Any) -> list[float]:
         """The factor after each step whose data has these sizes."""
-        found = []
+        factors = []
         session = self.session(options(automaticLossScalingSettings=settings(**values)))
         for size in sizes:
             anchors = session.initAnchorArrays()
             session.run(popart.PyStepIO({self.x: np.full(4, size, self.dtype)}, anchors))
-            found.append(float(anchors[FACTOR]))
-        return found
+            factors.append(float(anchors[FACTOR]))
+        return factors
 
 
 def test_the_factor_follows_the_gradients() -> None:
@@ -100,12 +100,12 @@ def test_automatic_loss_scaling_changes_no_result(values: dict[str, int]) -> Non
         data = np.random.default_rng(step).standard_normal((A, R, 4)).astype(np.float16)
         for session in sessions:
             session.run(popart.PyStepIO({model.x: data}, session.initAnchorArrays()))
-    found = []
+    weights = []
     for session in sessions:
         session.weightsToHost()
-        found.append(session._weights.values[model.w])
-    assert np.abs(found[0]).max() > 0
-    np.testing.assert_array_equal(found[0], found[1])
+        weights.append(session._weights.values[model.w])
+    assert np.abs(weights[0]).max() > 0
+    np.testing.assert_array_equal(weights[0], weights[1])
 
 
 def test_instances_agree_on_the_factor() -> None:
@@ -146,8 +146,8 @@ def test_statistics_and_scale_are_anchors_in_float(A: int) -> None:
     assert {array.dtype for array in anchors.values()} == {np.dtype(np.float32)}
     data = np.full((A, 4), [1, 0, 0, 0], np.float16)
     session.run(popart.PyStepIO({model.x: np.ones((A, 4), np.float16)}, anchors))
-    found = [anchors[id].reshape(A, -1).tolist() for id in ids]
-    assert found == [[[0, 4 * a + 4] for a in range(A)], [[2.0**17]] * A, [[2.0**17]] * A]
+    statistics = [anchors[id].reshape(A, -1).tolist() for id in ids]
+    assert statistics == [[[0, 4 * a + 4] for a in range(A)], [[2.0**17]] * A, [[2.0**17]] * A]
     session.run(popart.PyStepIO({model.x: data}, anchors))
     assert anchors[FINAL].reshape(-1)[0] == 2.0**16
 
@@ -223,11 +223,11 @@ def test_a_pipeline_counts_in_every_stage() -> None:
     session.prepareDevice()
     session.weightsFromHost()
     anchors = session.initAnchorArrays()
-    found = []
+    anchored = []
     for _ in range(2):
         session.run(popart.PyStepIO({x: np.ones((3, 2, 2), np.float16)}, anchors))
-        found.append((float(anchors[FINAL]), anchors[STATISTICS].tolist()))
-    assert found == [(8, [36, 0]), (16, [36, 0])]
+        anchored.append((float(anchors[FINAL]), anchors[STATISTICS].tolist()))
+    assert anchored == [(8, [36, 0]), (16, [36, 0])]
 
 
 @pytest.mark.parametrize("A", [1, 3])
@@ -249,8 +249,8 @@ def test_inverse_scales_are_anchors(make: Any, inverse: float, A: int) -> None:
     )
     anchors = session.initAnchorArrays()
     session.run(popart.PyStepIO({model.x: np.ones((2, A, 4), np.float16)}, anchors))
-    found = [anchors[id].reshape(2, A).tolist() for id in ids]
-    assert found == [[[inverse] * A, [inverse / 2] * A], [[64.0] * A, [128.0] * A]]
+    inverses = [anchors[id].reshape(2, A).tolist() for id in ids]
+    assert inverses == [[[inverse] * A, [inverse / 2] * A], [[64.0] * A, [128.0] * A]]
 
 
 @pytest.mark.parametrize("kind", ["l1", "identity", "nll", "log", "elements", "reduced", "scaled", "sum", "added"])
@@ -258,7 +258,7 @@ def test_inverse_scales_are_anchors(make: Any, inverse: float, A: int) -> None:
 def test_a_mean_has_its_share_of_a_scale_above_the_range(kind: str, automatic: bool) -> None:
     """2**18 is no FLOAT16, but 2**18 divided by 256 elements is one."""
     values = {"automaticLossScalingSettings": settings()} if automatic else {"ensureFp32LossScaleTensor": True}
-    found = {}
+    results = {}
     for dtype, opts in ((np.float32, options()), (np.float16, options(**values))):
         builder = popart.Builder()
         w = builder.addInitializedInputTensor(np.full((64, 4), 0.5, dtype), "w")
@@ -269,11 +269,11 @@ def test_a_mean_has_its_share_of_a_scale_above_the_range(kind: str, automatic: b
         session = popart.TrainingSession(proto, flow, loss, optimizer, device(opts), userOptions=opts)
         session.prepareDevice()
         session.weightsFromHost()
-        found[dtype] = session.initAnchorArrays()
-        session.run(popart.PyStepIO({}, found[dtype]))
-    for id, want in found[np.float32].items():
-        assert found[np.float16][id].dtype == np.float16
-        np.testing.assert_allclose(found[np.float16][id], want, rtol=1e-3)
+        results[dtype] = session.initAnchorArrays()
+        session.run(popart.PyStepIO({}, results[dtype]))
+    for id, want in results[np.float32].items():
+        assert results[np.float16][id].dtype == np.float16
+        np.testing.assert_allclose(results[np.float16][id], want, rtol=1e-3)
 
 
 def _mean_loss(builder: popart.Builder, y: str, kind: str) -> str:

@@ -32,10 +32,10 @@ def after_one_step(groups: list[Any], **values: Any) -> dict[str, np.ndarray]:
     )
     session = train(builder, popart.DataFlow(1, [loss]), loss, optimizer, options(**values))
     session.run(popart.PyStepIO({ids[name]: DATA[name] for name in SIZES}, session.initAnchorArrays()))
-    found = {name: np.zeros(size, np.float32) for name, size in SIZES.items()}
+    weights = {name: np.zeros(size, np.float32) for name, size in SIZES.items()}
     session.weightsToHost()
-    session.readWeights(popart.PyWeightsIO(found))
-    return found
+    session.readWeights(popart.PyWeightsIO(weights))
+    return weights
 
 
 def clipped(groups: list[tuple[list[str], float]], divisor: float = 1.0) -> dict[str, np.ndarray]:
@@ -56,17 +56,17 @@ MEAN = {"accumulationAndReplicationReductionType": popart.ReductionType.Mean}
 @pytest.mark.parametrize("limit", [0.5, 100.0])
 def test_groups_are_clipped_by_their_own_norm(values: dict[str, Any], divisor: float, limit: float) -> None:
     groups = [popart.ClipNormSettings.clipWeights(["a", "b"], limit), popart.ClipNormSettings.clipWeights(["c"], 0.1)]
-    found, want = after_one_step(groups, **values), clipped([(["a", "b"], limit), (["c"], 0.1)], divisor)
+    weights, want = after_one_step(groups, **values), clipped([(["a", "b"], limit), (["c"], 0.1)], divisor)
     for name in SIZES:
-        np.testing.assert_allclose(found[name], want[name], rtol=1e-6)
+        np.testing.assert_allclose(weights[name], want[name], rtol=1e-6)
 
 
 def test_all_weights() -> None:
-    found = after_one_step([popart.ClipNormSettings.clipAllWeights(0.25)], A=2)
-    total = np.sqrt(sum((value.astype(np.float64) ** 2).sum() for value in found.values()))
+    weights = after_one_step([popart.ClipNormSettings.clipAllWeights(0.25)], A=2)
+    total = np.sqrt(sum((value.astype(np.float64) ** 2).sum() for value in weights.values()))
     np.testing.assert_allclose(total, 0.25, rtol=1e-6)
     for name, want in clipped([(list(SIZES), 0.25)]).items():
-        np.testing.assert_allclose(found[name], want, rtol=1e-6)
+        np.testing.assert_allclose(weights[name], want, rtol=1e-6)
 
 
 def test_a_weight_that_is_not_there() -> None:
@@ -109,9 +109,9 @@ def test_a_norm_over_weights_that_replicas_share_differently_is_that_of_all_valu
     session.run(popart.PyStepIO({x: data}, anchors))
 
     of_groups = np.stack([data[replicas].sum(axis=0, dtype=np.float64) for replicas in members])
-    whole = data.sum(axis=0, dtype=np.float64)
-    factor = 0.5 / np.sqrt((whole**2).sum() + (of_groups**2).sum())
-    np.testing.assert_allclose(anchors[w], np.tile(-whole * factor, (4, 1)), rtol=1e-5)
+    total = data.sum(axis=0, dtype=np.float64)
+    factor = 0.5 / np.sqrt((total**2).sum() + (of_groups**2).sum())
+    np.testing.assert_allclose(anchors[w], np.tile(-total * factor, (4, 1)), rtol=1e-5)
     for number, replicas in enumerate(members):
         np.testing.assert_allclose(
             anchors[g][replicas], np.tile(-of_groups[number] * factor, (len(replicas), 1)), rtol=1e-5
@@ -119,12 +119,12 @@ def test_a_norm_over_weights_that_replicas_share_differently_is_that_of_all_valu
 
 
 def test_settings_of_a_group() -> None:
-    made = popart.ClipNormSettings.clipWeights(["a", "b"], 2)
-    assert (made.weightIds, made.maxNorm) == (["a", "b"], 2.0)
-    made.weightIds, made.maxNorm = [], 3.0
-    assert made == popart.ClipNormSettings.clipAllWeights(3.0)
+    settings = popart.ClipNormSettings.clipWeights(["a", "b"], 2)
+    assert (settings.weightIds, settings.maxNorm) == (["a", "b"], 2.0)
+    settings.weightIds, settings.maxNorm = [], 3.0
+    assert settings == popart.ClipNormSettings.clipAllWeights(3.0)
     with pytest.warns(DeprecationWarning, match="constructor has been deprecated"):
-        assert popart.ClipNormSettings([], 3.0) == made
-    made.maxNorm = 0.0
+        assert popart.ClipNormSettings([], 3.0) == settings
+    settings.maxNorm = 0.0
     with pytest.raises(popart.popart_exception, match="Maximum norm 0 is not positive"):
-        popart.SGD({}, [made])
+        popart.SGD({}, [settings])

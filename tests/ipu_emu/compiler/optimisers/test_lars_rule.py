@@ -23,8 +23,8 @@ FIRST = {"w": np.array([[1.0, -2.0], [0.5, 3.0]], np.float32), "b": np.array([1.
 
 
 def rule(loss_scaling: float = 1.0) -> LarsRule:
-    zero, one = HyperParameter(0.0), HyperParameter(1.0)
-    values = SgdValues(HyperParameter(RATE, False), zero, HyperParameter(MOMENTUM), zero, one, zero)
+    zero, unit = HyperParameter(0.0), HyperParameter(1.0)
+    values = SgdValues(HyperParameter(RATE, False), zero, HyperParameter(MOMENTUM), zero, unit, zero)
     return LarsRule(values, HyperParameter(loss_scaling), coefficient=COEFFICIENT, decay=DECAY)
 
 
@@ -37,7 +37,7 @@ def trained(data: np.ndarray, *, shares: bool = False, loss_scaling: float = 1.0
     loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
     replicas = data.shape[1]
     locations = TensorLocations(states=LocationRule(StorageChoice(sharded=shares), smallest_sharded=1))
-    asked = CompileOptions(
+    options = CompileOptions(
         step=StepShape(1, 1, replicas),
         anchors=(),
         training=TrainingOptions(loss, rule(loss_scaling)),
@@ -46,7 +46,7 @@ def trained(data: np.ndarray, *, shares: bool = False, loss_scaling: float = 1.0
         locations=locations,
     )
     engine = Engine(
-        compile(read(builder.getModelProto()).graph, asked),
+        compile(read(builder.getModelProto()).graph, options),
         Replicas(local=replicas, offset=0, total=replicas),
     )
     for id, value in FIRST.items():
@@ -55,9 +55,9 @@ def trained(data: np.ndarray, *, shares: bool = False, loss_scaling: float = 1.0
         feed = ArrayFeed({x: step}, {})
         feed.attach(engine.executable.graph.tensors)
         engine.run(feed)
-    found = {id: engine.read(id) for id in FIRST}
+    values = {id: engine.read(id) for id in FIRST}
     engine.close()
-    return found
+    return values
 
 
 def expected(data: np.ndarray) -> dict[str, np.ndarray]:
@@ -81,18 +81,18 @@ def data(replicas: int) -> np.ndarray:
 
 @pytest.mark.parametrize("loss_scaling", [1.0, 64.0])
 def test_steps_follow_the_formulas(loss_scaling):
-    found, wanted = trained(data(1), loss_scaling=loss_scaling), expected(data(1))
+    values, wanted = trained(data(1), loss_scaling=loss_scaling), expected(data(1))
     for id, value in wanted.items():
-        np.testing.assert_allclose(found[id], value, rtol=1e-6)
+        np.testing.assert_allclose(values[id], value, rtol=1e-6)
 
 
 def test_a_gradient_of_zero_leaves_the_ratio_at_one():
-    given = np.zeros((1, 1, 2, 2), np.float32)
-    np.testing.assert_allclose(trained(given)["w"], expected(given)["w"], rtol=1e-6)
+    gradient = np.zeros((1, 1, 2, 2), np.float32)
+    np.testing.assert_allclose(trained(gradient)["w"], expected(gradient)["w"], rtol=1e-6)
 
 
 def test_sharded_states_give_the_same_bits_as_whole_ones():
-    whole, parts = trained(data(2)), trained(data(2), shares=True)
+    unsharded, parts = trained(data(2)), trained(data(2), shares=True)
     for id, value in expected(data(2)).items():
-        np.testing.assert_allclose(whole[id], value, rtol=1e-6)
-        assert whole[id].tobytes() == parts[id].tobytes()
+        np.testing.assert_allclose(unsharded[id], value, rtol=1e-6)
+        assert unsharded[id].tobytes() == parts[id].tobytes()

@@ -46,10 +46,10 @@ PAIRS = {"optimizerStateTensorLocationSettings": sharded(popart.CommGroup(popart
 VARIANTS = {"states": STATES, "states and weights": WEIGHTS, "states between pairs": PAIRS}
 
 
-def assert_same(found: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
-    assert found.keys() == want.keys()
+def assert_same(values: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
+    assert values.keys() == want.keys()
     for id in want:
-        np.testing.assert_array_equal(found[id], want[id], err_msg=id)
+        np.testing.assert_array_equal(values[id], want[id], err_msg=id)
 
 
 def trained(**values: Any) -> dict[str, np.ndarray]:
@@ -133,12 +133,12 @@ def on(instance: Instance, settings: dict[str, Any], model: Any) -> Any:
 
 
 def values_of(session: Any, tower: Tower) -> dict[str, np.ndarray]:
-    found = {id: np.zeros_like(value) for id, value in tower.weights.items()}
-    states = {f"{prefix}{id}": value for id, value in found.items() for prefix in ("Accl1___", "Accl2___")}
-    found |= {id: np.zeros_like(value) for id, value in states.items() if id in session._weights.values}
+    arrays = {id: np.zeros_like(value) for id, value in tower.weights.items()}
+    states = {f"{prefix}{id}": value for id, value in arrays.items() for prefix in ("Accl1___", "Accl2___")}
+    arrays |= {id: np.zeros_like(value) for id, value in states.items() if id in session._weights.values}
     session.weightsToHost()
-    session.readWeights(popart.PyWeightsIO(found))
-    return found
+    session.readWeights(popart.PyWeightsIO(arrays))
+    return arrays
 
 
 PLACES = [((2, 2), WEIGHTS), ((1, 1, 1, 1), WEIGHTS), ((3, 1), WEIGHTS), ((1, 1, 1, 1), PAIRS), ((3, 1), PAIRS)]
@@ -154,15 +154,15 @@ def test_the_host_sees_whole_values_wherever_shards_are(counts: tuple[int, ...],
             mine = slice(instance.offset, instance.offset + instance.local)
             local = {id: np.ascontiguousarray(array[:, :, mine]) for id, array in data.items()}
             session.run(popart.PyStepIO(local, session.initAnchorArrays()))
-            found = values_of(session, tower)
+            arrays = values_of(session, tower)
             session.close()
-            return found
+            return arrays
 
         return run
 
     want = on_instances((4,), work({}))[0]
-    for found in on_instances(counts, work(shared)):
-        assert_same(found, want)
+    for arrays in on_instances(counts, work(shared)):
+        assert_same(arrays, want)
 
 
 def test_a_process_holds_a_quarter_of_the_states_of_four_replicas() -> None:
@@ -178,8 +178,8 @@ def test_a_process_holds_a_quarter_of_the_states_of_four_replicas() -> None:
 
         return run
 
-    whole, shared = (on_instances((1, 1, 1, 1), held(settings))[0] for settings in ({}, STATES))
-    assert shared <= 0.27 * whole
+    unsharded, shared = (on_instances((1, 1, 1, 1), held(settings))[0] for settings in ({}, STATES))
+    assert shared <= 0.27 * unsharded
 
 
 # Whole values on the host
@@ -194,7 +194,10 @@ def test_models_and_states_are_saved_whole(tmp_path: Any) -> None:
         session.modelToHost(str(tmp_path / "model"))
         protos.append(onnx.load(str(tmp_path / "model")))
         assert session.getInfo("w0").shape() == [8, 8]
-    plain, shared = ({one.name: numpy_helper.to_array(one) for one in proto.graph.initializer} for proto in protos)
+    plain, shared = (
+        {initializer.name: numpy_helper.to_array(initializer) for initializer in proto.graph.initializer}
+        for proto in protos
+    )
     assert "Accl1___w0" in plain
     assert_same(shared, plain)
 

@@ -109,8 +109,8 @@ SETTINGS = [
 @pytest.mark.parametrize("values", SETTINGS, ids=str)
 def test_constant_hyper_parameters_follow_the_formula(values: Values, mode: Any, constant: bool, factor: int) -> None:
     """Combined and Separate agree as long as no hyper-parameter changes."""
-    found = weights_of([values.optimizer(mode, constant=constant)] * STEPS, factor)
-    np.testing.assert_allclose(found, formula([values] * STEPS, factor), rtol=2e-6, atol=1e-6)
+    weights = weights_of([values.optimizer(mode, constant=constant)] * STEPS, factor)
+    np.testing.assert_allclose(weights, formula([values] * STEPS, factor), rtol=2e-6, atol=1e-6)
 
 
 CHANGES = [
@@ -122,24 +122,24 @@ CHANGES = [
 
 @pytest.mark.parametrize("values", CHANGES)
 def test_separate_sees_changes_at_once(values: list[Values]) -> None:
-    found = weights_of([p.optimizer(SEPARATE) for p in values])
-    np.testing.assert_allclose(found, formula(values), rtol=2e-6, atol=1e-6)
+    weights = weights_of([p.optimizer(SEPARATE) for p in values])
+    np.testing.assert_allclose(weights, formula(values), rtol=2e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("values", CHANGES)
 def test_combined_lags_one_step(values: list[Values]) -> None:
-    found = weights_of([p.optimizer(COMBINED) for p in values])
-    np.testing.assert_allclose(found, lagging_formula(values), rtol=2e-6, atol=1e-6)
+    weights = weights_of([p.optimizer(COMBINED) for p in values])
+    np.testing.assert_allclose(weights, lagging_formula(values), rtol=2e-6, atol=1e-6)
 
 
 def test_changing_loss_scaling_changes_nothing_else() -> None:
-    found = weights_of([Values(mm=0.9, ls=2.0**i).optimizer(SEPARATE) for i in range(STEPS)])
-    np.testing.assert_array_equal(found, weights_of([Values(mm=0.9).optimizer(SEPARATE)] * STEPS))
+    weights = weights_of([Values(mm=0.9, ls=2.0**i).optimizer(SEPARATE) for i in range(STEPS)])
+    np.testing.assert_array_equal(weights, weights_of([Values(mm=0.9).optimizer(SEPARATE)] * STEPS))
 
 
 def test_specific_values_replace_the_defaults_of_one_weight() -> None:
-    found = weights_of([Values(lr=0.5, wd=0.3).optimizer()] * STEPS, specific={"learningRate": (0.02, True)})
-    np.testing.assert_allclose(found, formula([Values(lr=0.02, wd=0.3)] * STEPS), rtol=2e-6, atol=1e-6)
+    weights = weights_of([Values(lr=0.5, wd=0.3).optimizer()] * STEPS, specific={"learningRate": (0.02, True)})
+    np.testing.assert_allclose(weights, formula([Values(lr=0.02, wd=0.3)] * STEPS), rtol=2e-6, atol=1e-6)
 
 
 @pytest.mark.torch

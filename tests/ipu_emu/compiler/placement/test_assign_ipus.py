@@ -41,11 +41,11 @@ def session_of(model: models.Model, ipus: int, *, prepare: bool = False, **value
 def operations(session: Any) -> list[float]:
     """Floating-point operations of each IPU."""
     executable = session.executable
-    found = [0.0] * executable.plan.ipus
+    flops = [0.0] * executable.plan.ipus
     for leaf in leaves(executable.program):
         if isinstance(leaf, Compute):
-            found[leaf.op.place.ipu] += TABLE[leaf.op].cost(node_in(executable.graph, leaf.op)).flops
-    return found
+            flops[leaf.op.place.ipu] += TABLE[leaf.op].cost(node_in(executable.graph, leaf.op)).flops
+    return flops
 
 
 def test_a_weight_at_both_ends_does_not_pull_all_layers_to_one_ipu() -> None:
@@ -71,7 +71,7 @@ def test_a_weight_at_both_ends_of_a_pipeline_is_read_in_a_further_stage_or_copie
 ) -> None:
     """Four IPUs have five stages; without enough micro-batches for these, or interleaved, the weight is copied."""
     model = models.bert(batch=1, layers=4, width=32, heads=2, length=16, context=16, vocabulary=64)
-    made = CompileOptions(
+    options = CompileOptions(
         step=StepShape(1, count, 1) if training else StepShape(count, 1, 1),
         training=TrainingOptions(model.loss, popart.ConstSGD(0.1).plan) if training else None,
         placement=PlacementOptions(PlacementMode.AUTO, ipus=4),
@@ -79,7 +79,7 @@ def test_a_weight_at_both_ends_of_a_pipeline_is_read_in_a_further_stage_or_copie
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        graph = run_passes(start(model.graph, made), stop_after="assign-ipus").graph
+        graph = run_passes(start(model.graph, options), stop_after="assign-ipus").graph
     assert {op.place.ipu for op in graph.ops} == {0, 1, 2, 3}
     homes = {op.place.ipu for op in graph.ops if "tokens" in op.inputs}
     assert homes == ({0, 3} if is_copied else {0})
@@ -120,7 +120,7 @@ def test_auto_keeps_every_weight_on_one_ipu_and_the_ops_in_order() -> None:
 
 def test_auto_makes_a_pipeline_with_the_bits_of_the_plain_run(monkeypatch: pytest.MonkeyPatch) -> None:
     threads(monkeypatch, 3)
-    model, found = transformer(), []
+    model, runs = transformer(), []
     data = np.random.default_rng(0).integers(0, 24, (8, 2, 8)).astype(np.int32)
     for ipus, values in ((1, {}), (3, {"virtualGraphMode": AUTO, "enablePipelining": True})):
         session = session_of(model, ipus, prepare=True, A=8, **values)
@@ -130,9 +130,9 @@ def test_auto_makes_a_pipeline_with_the_bits_of_the_plain_run(monkeypatch: pytes
         for _ in range(3):
             session.run(popart.PyStepIO({model.data: data, model.labels: data.reshape(8, 16)}, anchors))
             losses.append(anchors[model.loss].copy())
-        found.append(np.array(losses))
+        runs.append(np.array(losses))
         session.close()
-    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(runs[1], runs[0])
 
 
 def test_execution_phases_take_turns_on_the_ipus() -> None:

@@ -81,8 +81,8 @@ def test_stages_read_results_of_earlier_stages_and_weights_of_one_ipu(name: str,
 def test_logits_of_a_tied_table(shared: SharedWeights) -> None:
     graph = gpt2(batch=1, layers=4, width=32, heads=2, length=8, vocabulary=64, seed=None).graph
     places = balanced_places(graph, (1.0, 1.0), shared=shared)
-    found = [place for op, place in zip(graph.ops, places, strict=True) if "tokens" in op.inputs]
-    first, last = found[0], found[-1]
+    readers = [place for op, place in zip(graph.ops, places, strict=True) if "tokens" in op.inputs]
+    first, last = readers[0], readers[-1]
     assert first == (0, 0)
     assert last == {SharedWeights.COPIED: (1, 1), SharedWeights.TOGETHER: (0, 0)}.get(shared, (0, 2))
 

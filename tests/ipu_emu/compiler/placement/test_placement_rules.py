@@ -52,16 +52,16 @@ class Layers:
     def trained(self, *, bps: int = 2, A: int = 4, R: int = 1, **values: Any) -> list[np.ndarray]:
         """Losses and weights after two steps."""
         session = self.session(bps=bps, A=A, R=R, **values)
-        anchors, found = session.initAnchorArrays(), []
+        anchors, losses = session.initAnchorArrays(), []
         random = np.random.default_rng(3)
         for _ in range(2):
             data = random.standard_normal((bps, A, R, 4, 3)).astype(np.float32)
             session.run(popart.PyStepIO({self.x: data}, anchors))
-            found.append(anchors[self.loss].copy())
+            losses.append(anchors[self.loss].copy())
         arrays = {id: np.zeros((3, 3), np.float32) for id in self.weights}
         session.weightsToHost()
         session.readWeights(popart.PyWeightsIO(arrays))
-        return [*found, *arrays.values()]
+        return [*losses, *arrays.values()]
 
 
 def off_chip(sharded: bool) -> popart.TensorLocationSettings:
@@ -93,8 +93,8 @@ PLACEMENTS: dict[str, dict[str, Any]] = {
 def test_placement_changes_no_number(name: str, R: int) -> None:
     plain = Layers(None, None).trained(R=R, ipus=R)
     placed = Layers().trained(R=R, ipus=2 * R, **PLACEMENTS[name])
-    for one, other in zip(plain, placed, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for array, other in zip(plain, placed, strict=True):
+        np.testing.assert_array_equal(array, other)
 
 
 def test_a_pipelined_inference_needs_no_accumulation() -> None:
@@ -281,8 +281,8 @@ def test_user_annotations_of_recomputation_do_not_go_with_a_pipeline() -> None:
 
 
 def test_annotations_are_harmless_when_they_are_not_used() -> None:
-    for one, other in zip(Layers(None, None).trained(ipus=1), Layers().trained(ipus=1), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for array, other in zip(Layers(None, None).trained(ipus=1), Layers().trained(ipus=1), strict=True):
+        np.testing.assert_array_equal(array, other)
 
 
 def test_neighbouring_stages_on_one_graph_are_one() -> None:

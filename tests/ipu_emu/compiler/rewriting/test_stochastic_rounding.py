@@ -30,16 +30,16 @@ def test_a_value_becomes_one_of_its_neighbours_in_proportion() -> None:
     x = np.repeat(VALUES, count)
     out = np.zeros(x.size, np.uint16)
     round_stochastically(x, np.arange(4, dtype=np.uint64), 7, out)
-    found = out.view(np.float16).reshape(len(VALUES), count)
+    rounded = out.view(np.float16).reshape(len(VALUES), count)
     down, up = neighbours(VALUES)
     for i, value in enumerate(VALUES):
-        assert set(np.unique(found[i])) <= {down[i], up[i]}
+        assert set(np.unique(rounded[i])) <= {down[i], up[i]}
         if down[i] == up[i]:
-            assert (found[i] == value).all()
+            assert (rounded[i] == value).all()
             continue
         share = (float(value) - float(down[i])) / (float(up[i]) - float(down[i]))
         # five standard deviations of a binomial distribution
-        assert abs((found[i] == up[i]).mean() - share) < 5 * np.sqrt(share * (1 - share) / count) + 1e-9
+        assert abs((rounded[i] == up[i]).mean() - share) < 5 * np.sqrt(share * (1 - share) / count) + 1e-9
 
 
 def test_infinities_and_nan_are_kept() -> None:
@@ -52,13 +52,13 @@ def test_infinities_and_nan_are_kept() -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_every_part_of_the_key_counts(part: int) -> None:
     x, key = np.full(1000, 1.0003, np.float32), np.array([1, 2, 3, 4], np.uint64)
-    one, again, other = (np.zeros(1000, np.uint16) for _ in range(3))
-    round_stochastically(x, key, 5, one)
+    bits, again, other = (np.zeros(1000, np.uint16) for _ in range(3))
+    round_stochastically(x, key, 5, bits)
     round_stochastically(x, key, 5, again)
     key[part] += np.uint64(1)
     round_stochastically(x, key, 5, other)
-    np.testing.assert_array_equal(one, again)
-    assert (one != other).mean() > 0.1
+    np.testing.assert_array_equal(bits, again)
+    assert (bits != other).mean() > 0.1
 
 
 class Half:
@@ -107,7 +107,7 @@ class Half:
 def test_replicas_remain_equal_and_layouts_agree(optimizer: Any) -> None:
     half = Half(optimizer)
     session = half.session()
-    whole = half.weights(session)
+    alone = half.weights(session)
     for replica in range(1, 4):
         for id in half.w:
             np.testing.assert_array_equal(session._loaded.read(id, replica), session._loaded.read(id, 0))
@@ -119,8 +119,8 @@ def test_replicas_remain_equal_and_layouts_agree(optimizer: Any) -> None:
 
     for counts in ((2, 2), (1, 3)):
         for result in on_instances(counts, work):
-            for one, other in zip(result, whole, strict=True):
-                np.testing.assert_array_equal(one, other)
+            for weight, other in zip(result, alone, strict=True):
+                np.testing.assert_array_equal(weight, other)
 
 
 def test_small_updates_are_not_lost() -> None:
@@ -128,7 +128,7 @@ def test_small_updates_are_not_lost() -> None:
     builder = popart.Builder()
     w = builder.addInitializedInputTensor(np.ones(4000, np.float16))
     loss = builder.aiGraphcore.identityloss([w], popart.ReductionType.Sum)
-    found = {}
+    means = {}
     for stochastic in (False, True):
         opts = options(enableStochasticRounding=stochastic)
         flow = popart.DataFlow(50, [loss])
@@ -139,9 +139,9 @@ def test_small_updates_are_not_lost() -> None:
         session.weightsFromHost()
         session.run(popart.PyStepIO({}, session.initAnchorArrays()))
         session.weightsToHost()
-        found[stochastic] = session._weights.values[w].astype(np.float64).mean()
-    assert found[False] == 1.0
-    assert abs(found[True] - (1 - 50 * 2.0**-11 / 10)) < 3e-5
+        means[stochastic] = session._weights.values[w].astype(np.float64).mean()
+    assert means[False] == 1.0
+    assert abs(means[True] - (1 - 50 * 2.0**-11 / 10)) < 3e-5
 
 
 @pytest.mark.parametrize(("running", "first", "others"), [(False, 1.0, 2.0**-11 / 8), (True, 1.0, 1 + 2.0**-10)])
@@ -155,7 +155,7 @@ def test_small_gradients_of_micro_batches_are_not_lost(running: bool, first: flo
     accumulator = popart.reservedAccumPrefix() + w
     data = np.full((count, 4000), others, np.float16)
     data[0] = first
-    found = {}
+    sums = {}
     for stochastic in (False, True):
         opts = options(A=count, enableStochasticRounding=stochastic)
         if running:
@@ -165,11 +165,11 @@ def test_small_gradients_of_micro_batches_are_not_lost(running: bool, first: flo
         session = train(builder, flow, loss, popart.ConstSGD(1e-3), opts)
         anchors = session.initAnchorArrays()
         session.run(popart.PyStepIO({x: data}, anchors))
-        found[stochastic] = anchors[accumulator].astype(np.float64)
+        sums[stochastic] = anchors[accumulator].astype(np.float64)
     exact = data[:, 0].astype(np.float64).mean() if running else data[:, 0].astype(np.float64).sum()
-    assert set(found[False]) == {1.0}
+    assert set(sums[False]) == {1.0}
     assert exact - 1 > 4e-4
-    assert abs(found[True].mean() - exact) < 1e-4
+    assert abs(sums[True].mean() - exact) < 1e-4
 
 
 def test_with_synthetic_data_there_is_no_state_of_random_numbers() -> None:
@@ -194,7 +194,7 @@ def test_the_state_of_random_numbers_can_be_kept() -> None:
         if restored:
             again.setRNGState(state)
         pairs = zip(half.weights(again, steps=1), then, strict=True)
-        assert all(np.array_equal(one, other) for one, other in pairs) is restored
+        assert all(np.array_equal(state, other) for state, other in pairs) is restored
     assert len(first) == 3
 
 
@@ -219,7 +219,7 @@ def test_small_gradients_of_replicas_are_not_lost(running: bool, off_chip: bool)
     loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([x, w])], popart.ReductionType.Sum)
     data = np.full((2, 4, 4000), 2.0**-13, np.float16)
     data[:, 0] = 1.0
-    found = {}
+    updates = {}
     for stochastic in (False, True):
         opts = options(R=4, A=2, enableStochasticRounding=stochastic)
         if running:
@@ -230,14 +230,14 @@ def test_small_gradients_of_replicas_are_not_lost(running: bool, off_chip: bool)
         session = train(builder, popart.DataFlow(1, []), loss, popart.ConstSGD(1.0), opts)
         session.run(popart.PyStepIO({x: data}, {}))
         session.weightsToHost()
-        found[stochastic] = -session._weights.values[w].astype(np.float64)
+        updates[stochastic] = -session._weights.values[w].astype(np.float64)
         for replica in range(1, 4):
-            np.testing.assert_array_equal(session._loaded.read(w, replica), -found[stochastic])
+            np.testing.assert_array_equal(session._loaded.read(w, replica), -updates[stochastic])
     exact = data[0, :, 0].astype(np.float64).sum()
     exact = exact / 4 if running else 2 * exact
-    assert len(set(found[False])) == 1
-    assert len(set(found[True])) == 2
-    assert abs(found[True].mean() - exact) < abs(found[False].mean() - exact) / 5
+    assert len(set(updates[False])) == 1
+    assert len(set(updates[True])) == 2
+    assert abs(updates[True].mean() - exact) < abs(updates[False].mean() - exact) / 5
 
 
 def test_an_all_reduce_of_the_model_rounds_alike_on_all_replicas() -> None:
@@ -254,19 +254,19 @@ def test_an_all_reduce_of_the_model_rounds_alike_on_all_replicas() -> None:
     session.setRandomSeed(1)
     anchors = session.initAnchorArrays()
     session.run(popart.PyStepIO({x: data}, anchors))
-    found = anchors[y]
-    assert (found == found[:, :1]).all()
-    assert (found[0] != found[1]).any()
-    assert abs(found.astype(np.float64).mean() - 1 - 3 * 2.0**-13) < 2.0**-15
+    sums = anchors[y]
+    assert (sums == sums[:, :1]).all()
+    assert (sums[0] != sums[1]).any()
+    assert abs(sums.astype(np.float64).mean() - 1 - 3 * 2.0**-13) < 2.0**-15
 
 
 def test_off_chip_sums_and_small_buckets_change_no_bit() -> None:
     half = Half()
-    whole = half.weights(half.session())
+    plain = half.weights(half.session())
     small = half.weights(half.session(gclOptions={"maximum_reduce_many_buffer_size": "64"}))
     opts = options(R=half.replicas, A=half.factor, enableStochasticRounding=True)
     opts.accumulatorTensorLocationSettings.location.storage = popart.TensorStorage.OffChip
     far = half.weights(half.ready(popart.TrainingSession(*half.model, device(opts), userOptions=opts)))
-    for one, other, third in zip(whole, small, far, strict=True):
-        np.testing.assert_array_equal(one, other)
-        np.testing.assert_array_equal(one, third)
+    for weight, other, third in zip(plain, small, far, strict=True):
+        np.testing.assert_array_equal(weight, other)
+        np.testing.assert_array_equal(weight, third)

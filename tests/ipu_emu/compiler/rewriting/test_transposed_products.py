@@ -19,8 +19,8 @@ def test_products_and_gradients(turned: str, shape: tuple[int, ...]) -> None:
     a, b = (random.standard_normal(s).astype(np.float32) for s in (shape, (20, 9)))
     builder = popart.Builder()
     last = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
-    given = [np.swapaxes(a, -1, -2) if turned != "b" else a, b.T if turned != "a" else b]
-    x, w = (builder.addInitializedInputTensor(np.ascontiguousarray(value)) for value in given)
+    operands = [np.swapaxes(a, -1, -2) if turned != "b" else a, b.T if turned != "a" else b]
+    x, w = (builder.addInitializedInputTensor(np.ascontiguousarray(value)) for value in operands)
     o = builder.aiOnnx
     left = o.transpose([x], last) if turned != "b" else x
     right = o.transpose([w], []) if turned != "a" else w

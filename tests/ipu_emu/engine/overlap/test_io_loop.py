@@ -113,15 +113,15 @@ class Callbacks:
         self.x = np.arange(8 * 64, dtype=np.float32).reshape(8, 64)
         self.y = np.zeros_like(self.x)
         self.threads: list[str] = []
-        self.given = self.taken = 0
+        self.sent = self.taken = 0
         self.id, self.fails_at = id, fails_at
         self.stepio = popart.PyStepIOCallback(self.give, lambda id: None, self.take, self.done)
 
     def give(self, id: str, prefetch: bool) -> Any:
         assert id == self.id
-        self.threads.append(f"load {self.given}: {threading.current_thread().name}")
-        self.given += 1
-        return self.x[self.given - 1]
+        self.threads.append(f"load {self.sent}: {threading.current_thread().name}")
+        self.sent += 1
+        return self.x[self.sent - 1]
 
     def take(self, id: str) -> Any:
         if self.taken == self.fails_at:

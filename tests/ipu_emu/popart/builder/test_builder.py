@@ -254,7 +254,7 @@ def test_shapes_behind_an_op_whose_inputs_do_not_fit_are_not_known() -> None:
     wrong = builder.aiOnnx.matmul([x, x])
     later = builder.aiOnnx.relu([wrong])
     for id in (wrong, later):
-        for asked in (builder.getTensorShape, builder.getTensorDtypeString):
+        for query in (builder.getTensorShape, builder.getTensorDtypeString):
             with pytest.raises(popart.popart_exception, match=f"Shape and type of tensor '{id}' are not known: "):
-                asked(id)
+                query(id)
     assert builder.getTensorShape(builder.aiOnnx.relu([x])) == [2, 3]

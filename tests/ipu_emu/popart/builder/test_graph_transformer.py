@@ -29,16 +29,16 @@ def model(
     y = helper.make_tensor_value_info("y", infos[0].type.tensor_type.elem_type, [2])
     graph = helper.make_graph(nodes, "g", infos, [y], protos)
     version = 3 if opset <= 8 else 4
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=version)
-    return bytes(made.SerializeToString())
+    built = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=version)
+    return bytes(built.SerializeToString())
 
 
 def changed(proto: bytes, method: str, *arguments: Any) -> onnx.ModelProto:
     transformer = popart.GraphTransformer(proto)
     getattr(transformer, method)(*arguments)
-    made = onnx.load_model_from_string(transformer.getModelProto())
-    onnx.checker.check_model(made, full_check=True)
-    return made
+    transformed = onnx.load_model_from_string(transformer.getModelProto())
+    onnx.checker.check_model(transformed, full_check=True)
+    return transformed
 
 
 def affine(kind: Any, **extra: np.ndarray) -> bytes:
@@ -66,12 +66,12 @@ CONVERSIONS = [
 
 @pytest.mark.parametrize(("method", "old", "new"), CONVERSIONS)
 def test_a_conversion_changes_inputs_weights_constants_and_outputs(method: str, old: Any, new: Any) -> None:
-    made = changed(affine(old), method)
+    converted = changed(affine(old), method)
     x = np.array([7, 11], new)
-    found = run(made, {"x": x})["y"]
-    assert found.dtype == new
-    np.testing.assert_array_equal(found, ReferenceEvaluator(made).run(None, {"x": x})[0])
-    np.testing.assert_array_equal(found, [22, 57])
+    result = run(converted, {"x": x})["y"]
+    assert result.dtype == new
+    np.testing.assert_array_equal(result, ReferenceEvaluator(converted).run(None, {"x": x})[0])
+    np.testing.assert_array_equal(result, [22, 57])
 
 
 def test_other_types_are_unchanged() -> None:
@@ -92,9 +92,9 @@ def test_casts_and_bodies_are_converted_too() -> None:
         helper.make_node("Add", ["s", "x"], ["y"]),
     ]
     inputs = {"x": np.float32, "n": np.int32}
-    made = changed(model(nodes, inputs, {"flag": np.array(True)}), "convertFloatsToHalfs")
-    found = run(made, {"x": np.array([1, 1], np.float16), "n": np.array([3, 4], np.int32)})["y"]
-    assert (found.dtype, found.tolist()) == (np.float16, [5, 7])
+    converted = changed(model(nodes, inputs, {"flag": np.array(True)}), "convertFloatsToHalfs")
+    result = run(converted, {"x": np.array([1, 1], np.float16), "n": np.array([3, 4], np.int32)})["y"]
+    assert (result.dtype, result.tolist()) == (np.float16, [5, 7])
 
 
 def test_values_that_no_int32_holds_are_clipped_on_demand_only() -> None:
@@ -122,10 +122,10 @@ def test_initializers_become_constants_that_are_not_trained() -> None:
     w, b = (builder.addInitializedInputTensor(np.array([3, 5], np.float32), name) for name in "wb")
     loss = builder.aiGraphcore.l1loss([builder.aiOnnx.add([builder.aiOnnx.mul([x, w]), b])], 1.0)
     builder.addOutputTensor(loss)
-    made = changed_quietly(builder.getModelProto(), "convertInitializersToConstants", [b])
+    converted = changed_quietly(builder.getModelProto(), "convertInitializersToConstants", [b])
     device = popart.DeviceManager().createCpuDevice()
     flow = popart.DataFlow(1, {loss: popart.AnchorReturnType("All")})
-    session = popart.TrainingSession(made, flow, loss, popart.ConstSGD(0.5), device)
+    session = popart.TrainingSession(converted, flow, loss, popart.ConstSGD(0.5), device)
     session.prepareDevice()
     session.weightsFromHost()
     anchors = session.initAnchorArrays()
@@ -134,7 +134,7 @@ def test_initializers_become_constants_that_are_not_trained() -> None:
     weight = np.empty(2, np.float32)
     session.readWeights(popart.PyWeightsIO({w: weight}))
     assert (float(anchors[loss]), weight.tolist()) == (8.0, [2.75, 4.75])
-    assert popart.Builder(made).getTrainableTensorIds() == [w]
+    assert popart.Builder(converted).getTrainableTensorIds() == [w]
     session.close()
 
 
@@ -193,7 +193,7 @@ def test_batch_normalisation_and_dropout_for_training(name: str) -> None:
 def test_from_a_file_and_from_nonsense(tmp_path: Path) -> None:
     file = tmp_path / "model.onnx"
     file.write_bytes(affine(np.float32))
-    made = onnx.load_model_from_string(popart.GraphTransformer(str(file)).getModelProto())
-    assert made == onnx.load_model_from_string(affine(np.float32))
+    transformed = onnx.load_model_from_string(popart.GraphTransformer(str(file)).getModelProto())
+    assert transformed == onnx.load_model_from_string(affine(np.float32))
     with pytest.raises(popart.popart_exception, match="Failed to load a ModelProto from the string 'nonsense'"):
         popart.GraphTransformer("nonsense")

@@ -13,8 +13,8 @@ def test_only_integers_keep_their_defaults() -> None:
     x, w, r = (b.addInputTensor("FLOAT", shape) for shape in ([2, 2, 3], [1, 4, 3], [1, 4, 4]))
     y = b.aiOnnx.rnn([x, w, r], 2)
     leaky, total = b.aiOnnx.leakyrelu([y[0]]), b.aiOnnx.reducesum([y[0]], axes=[1])
-    found = [b.getAllNodeAttributeNames(ids) for ids in (set(y), {leaky}, {total})]
-    assert found == [["__debug_info_id"], ["__debug_info_id"], ["axes", "keepdims", "__debug_info_id"]]
+    names = [b.getAllNodeAttributeNames(ids) for ids in (set(y), {leaky}, {total})]
+    assert names == [["__debug_info_id"], ["__debug_info_id"], ["axes", "keepdims", "__debug_info_id"]]
     b.addNodeAttribute("activations", ["Relu"], set(y))
     assert b.getStringVectorNodeAttribute("activations", set(y)) == ["Relu"]
 

@@ -43,8 +43,8 @@ def test_a_saved_model_finds_its_data_in_its_folder_and_is_not_saved_elsewhere(t
     with pytest.raises(popart.popart_exception, match=f"The data of '{weight}' are in '{tmp_path}/weights'"):
         builder.saveModelProto(str(tmp_path / "other" / "model.onnx"))
     assert not list((tmp_path / "other").iterdir())
-    beside = onnx.load(str(tmp_path / "model.onnx"))
-    np.testing.assert_array_equal(numpy_helper.to_array(beside.graph.initializer[0]), builder.graph.data[weight])
+    saved = onnx.load(str(tmp_path / "model.onnx"))
+    np.testing.assert_array_equal(numpy_helper.to_array(saved.graph.initializer[0]), builder.graph.data[weight])
 
 
 def test_a_model_that_cannot_be_saved_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ class TestModelProto:
         np.testing.assert_array_equal(numpy_helper.to_array(model.graph.initializer[0]), values[:, ::-1].T)
         settings = runtime.SessionOptions()
         settings.log_severity_level = 3
-        (found,) = runtime.InferenceSession(builder.getModelProto(), settings).run([total], {})
-        np.testing.assert_array_equal(found, values[:, ::-1].T + values.T)
+        (total_read,) = runtime.InferenceSession(builder.getModelProto(), settings).run([total], {})
+        np.testing.assert_array_equal(total_read, values[:, ::-1].T + values.T)
 
     def test_versions_and_domains(self) -> None:
         for opset, version in ((6, 3), (8, 3), (9, 4), (11, 4)):

@@ -15,8 +15,11 @@ VECTOR = popart.TensorInfo("FLOAT", [2])
 def test_annotations_of_nodes() -> None:
     builder = popart.Builder()
     x = builder.addInputTensor(VECTOR)
-    (kept,) = builder.checkpointOutput([x])
-    assert (kept, builder.getInt64NodeAttribute("__recompute_output_in_backward_pass", {kept})) == ("Identity:0", 1)
+    (checkpoint,) = builder.checkpointOutput([x])
+    assert (checkpoint, builder.getInt64NodeAttribute("__recompute_output_in_backward_pass", {checkpoint})) == (
+        "Identity:0",
+        1,
+    )
     with builder.commGroup(popart.CommGroupType.Consecutive, 2), builder.executionPhase(3):
         y = builder.aiOnnx.exp([x])
         assert builder.getExecutionPhase() == 3

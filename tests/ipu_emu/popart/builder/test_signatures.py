@@ -214,8 +214,8 @@ _CALLS = [
 def test_parameters(row: Row) -> None:
     table = AI_GRAPHCORE if row.domain == "aiGraphcore" else AI_ONNX
     for opset, name in row.calls():
-        found = signature(name, table, opset).defaults
-        shown = [key if value is REQUIRED else f"{key}={value!r}" for key, value in found.items()]
+        defaults = signature(name, table, opset).defaults
+        shown = [key if value is REQUIRED else f"{key}={value!r}" for key, value in defaults.items()]
         assert ", ".join(shown) == row.parameters, f"{name} of opset {opset}"
 
 
@@ -228,10 +228,10 @@ def test_calls_by_position(row: Row) -> None:
         ids = [_added(builder, opset, index, value) for index, value in enumerate(row.inputs)]
         defaults = list(signature(name, domain.table, opset).defaults.values())
         values = [*row.values, *defaults[len(row.values) :]]
-        made = getattr(domain, name)(ids, *values, "context")
+        ids_returned = getattr(domain, name)(ids, *values, "context")
         listed = bool(row.shapes) and isinstance(row.shapes[0], list)
-        assert isinstance(made, list) == listed, f"{name} of opset {opset}"
-        outputs = made if isinstance(made, list) else [made]
+        assert isinstance(ids_returned, list) == listed, f"{name} of opset {opset}"
+        outputs = ids_returned if isinstance(ids_returned, list) else [ids_returned]
         shapes = [builder.getTensorShape(id) for id in outputs]
         assert shapes == (row.shapes if listed else [row.shapes]), f"{name} of opset {opset}"
         builder.addOutputTensor(outputs[0])

@@ -25,8 +25,8 @@ class Model:
         return self.builder.aiGraphcore.call(args, outputs, self.body, debugContext="here")
 
     def run(self, ids: list[str], **more: Any) -> list[Any]:
-        found = infer(self.builder, popart.DataFlow(1, ids), {"x": X, "y": X + 1, **more})
-        return [found[id].tolist() for id in ids]
+        anchors = infer(self.builder, popart.DataFlow(1, ids), {"x": X, "y": X + 1, **more})
+        return [anchors[id].tolist() for id in ids]
 
 
 def test_an_untyped_input_gets_the_type_of_each_call() -> None:
@@ -70,9 +70,9 @@ def test_branches_find_inputs_by_name(kind: str) -> None:
     for body, id in ((model.body, model.x), (other, model.y)):
         body.addInputTensorFromParentGraph(id)
         body.addOutputTensor(body.aiOnnx.neg([id]))
-    (made,) = builder.aiOnnx.logical_if([condition], 1, other, model.body)
+    (branch,) = builder.aiOnnx.logical_if([condition], 1, other, model.body)
     dtype = np.dtype(bool) if kind == "BOOL" else np.float32
-    assert [model.run([made], c=np.array(value, dtype))[0][3] for value in (1, 0)] == [-3, -4]
+    assert [model.run([branch], c=np.array(value, dtype))[0][3] for value in (1, 0)] == [-3, -4]
 
 
 def test_a_loop_over_untyped_states_and_a_tensor_of_the_parent() -> None:
@@ -80,8 +80,8 @@ def test_a_loop_over_untyped_states_and_a_tensor_of_the_parent() -> None:
     for name in ("i", "on", "state"):
         model.body.addUntypedInputTensor(name)
     model.body.addInputTensorFromParentGraph(model.y)
-    made = model.body.aiOnnx.add(["state", model.y])
-    for id in ("on", made, model.body.aiOnnx.mul([made, made])):
+    total = model.body.aiOnnx.add(["state", model.y])
+    for id in ("on", total, model.body.aiOnnx.mul([total, total])):
         model.body.addOutputTensor(id)
     a = model.builder.aiOnnx
     start = [a.constant(np.array(2, np.int64)), a.constant(np.array(True)), model.x]
@@ -120,9 +120,9 @@ def test_scanned_inputs_of_different_lengths() -> None:
     model.body.addOutputTensor(
         model.body.aiOnnx.add([model.body.addUntypedInputTensor(), model.body.addUntypedInputTensor()])
     )
-    made = model.builder.aiOnnx.scan([model.x, short], 1, model.body, 2)
+    scanned = model.builder.aiOnnx.scan([model.x, short], 1, model.body, 2)
     with pytest.raises(popart.popart_exception, match=r"^\[ScanOp\] Number of iterations .* do not match: 4 8$"):
-        model.run(made)
+        model.run(scanned)
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_ops_of_a_called_subgraph_are_on_the_ipu_of_the_call(ipu: int | None, te
     model = Model()
     builder = model.builder
     a = model.body.addUntypedInputTensor()
-    made = model.body.aiOnnx.relu([a])
+    result = model.body.aiOnnx.relu([a])
     if ipu is not None:
-        model.body.virtualGraph(made, ipu)
-    model.body.addOutputTensor(made)
+        model.body.virtualGraph(result, ipu)
+    model.body.addOutputTensor(result)
     with builder.virtualGraph(0), builder.pipelineStage(0):
         (y,) = model.call([model.x])
     with builder.virtualGraph(1), builder.pipelineStage(1):
@@ -144,12 +144,12 @@ def test_ops_of_a_called_subgraph_are_on_the_ipu_of_the_call(ipu: int | None, te
     opts = popart.SessionOptions()
     opts.enablePipelining, opts.virtualGraphMode = True, popart.VirtualGraphMode.Manual
     device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
-    given = (builder.getModelProto(), popart.DataFlow(2, [z]), device)
+    arguments = (builder.getModelProto(), popart.DataFlow(2, [z]), device)
     if text:
         with pytest.raises(popart.popart_exception, match=text):
-            popart.InferenceSession(*given, userOptions=opts)
+            popart.InferenceSession(*arguments, userOptions=opts)
     else:
-        popart.InferenceSession(*given, userOptions=opts)
+        popart.InferenceSession(*arguments, userOptions=opts)
 
 
 def test_a_tensor_may_be_two_outputs_of_a_subgraph() -> None:
@@ -159,6 +159,6 @@ def test_a_tensor_may_be_two_outputs_of_a_subgraph() -> None:
     y = body.aiOnnx.neg([body.addUntypedInputTensor()])
     body.addOutputTensor(y)
     body.addOutputTensor(y)
-    made = builder.aiGraphcore.call([x], 2, body)
-    found = infer(builder, popart.DataFlow(1, made), {x: np.ones(2, np.float32)})
-    assert [found[id].tolist() for id in made] == [[-1, -1], [-1, -1]]
+    results = builder.aiGraphcore.call([x], 2, body)
+    anchors = infer(builder, popart.DataFlow(1, results), {x: np.ones(2, np.float32)})
+    assert [anchors[id].tolist() for id in results] == [[-1, -1], [-1, -1]]

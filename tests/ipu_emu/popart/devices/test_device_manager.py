@@ -69,11 +69,11 @@ class TestDescribedDevices:
 
 def test_random_selection_is_the_same_each_time() -> None:
     random = popart.DeviceSelectionCriterion.Random
-    found = []
+    ids = []
     for _ in range(3):
         with popart.DeviceManager(System.named("pod16")).acquireAvailableDevice(selectionCriterion=random) as device:
-            found.append(device.id)
-    assert len(set(found)) == 1
+            ids.append(device.id)
+    assert len(set(ids)) == 1
 
 
 def test_functions_of_the_module() -> None:

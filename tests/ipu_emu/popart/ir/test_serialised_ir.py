@@ -39,8 +39,8 @@ def ir_of(
     else:
         optimizer = optimizer or popart.SGD({})
         session = popart.TrainingSession(proto, flow, out, optimizer, device, userOptions=options, patterns=patterns)
-    made: dict[str, list[dict[str, Any]]] = json.loads(session._serializeIr(popart.IrSerializationFormat.JSON))
-    return made
+    graphs: dict[str, list[dict[str, Any]]] = json.loads(session._serializeIr(popart.IrSerializationFormat.JSON))
+    return graphs
 
 
 def types(ops: list[dict[str, Any]]) -> list[str]:
@@ -78,10 +78,10 @@ def test_every_value_is_a_text() -> None:
 
 
 def test_products_have_rank_3_and_their_gradients_are_products_of_transposes() -> None:
-    found = types(ir_of(two_products)["maingraph"])
-    assert found.count("MatMul") == 2 + 3
-    assert found[:5] == ["ReshapeInplace", "Reshape", "MatMul", "ReshapeInplace", "ReluInplace"]
-    assert found[-2:] == ["SGD0VarUpdate"] * 2
+    ops = types(ir_of(two_products)["maingraph"])
+    assert ops.count("MatMul") == 2 + 3
+    assert ops[:5] == ["ReshapeInplace", "Reshape", "MatMul", "ReshapeInplace", "ReluInplace"]
+    assert ops[-2:] == ["SGD0VarUpdate"] * 2
 
 
 def test_weights_anchors_and_tensors_that_are_read_later_are_not_overwritten() -> None:
@@ -90,8 +90,8 @@ def test_weights_anchors_and_tensors_that_are_read_later_are_not_overwritten() -
         y = b.aiOnnx.add([x, b.aiOnnx.relu([b.aiOnnx.neg([x])])])
         return str(b.aiOnnx.add([b.aiOnnx.tanh([y]), y]))
 
-    found = types(ir_of(build, inference=True)["maingraph"])
-    assert found == ["Neg", "ReluInplace", "AddLhsInplace", "Tanh", "AddLhsInplace"]
+    ops = types(ir_of(build, inference=True)["maingraph"])
+    assert ops == ["Neg", "ReluInplace", "AddLhsInplace", "Tanh", "AddLhsInplace"]
     off = popart.Patterns().enablePattern("InPlace", False)
     assert types(ir_of(build, inference=True, patterns=off)["maingraph"]) == ["Neg", "Relu", "Add", "Tanh", "Add"]
 
@@ -99,12 +99,12 @@ def test_weights_anchors_and_tensors_that_are_read_later_are_not_overwritten() -
 def test_constants_identities_and_sums_of_one_vanish() -> None:
     def build(b: popart.Builder) -> str:
         x = b.aiOnnx.identity([b.aiOnnx.sum([b.addInputTensor("FLOAT", [4])])])
-        one = b.aiOnnx.constant(np.ones(4, np.float32))
-        y = b.aiOnnx.sum([x, b.aiOnnx.exp([one])])
+        constant = b.aiOnnx.constant(np.ones(4, np.float32))
+        y = b.aiOnnx.sum([x, b.aiOnnx.exp([constant])])
         return str(b.aiOnnx.concat(b.aiOnnx.split([y], 2), 0))
 
-    found = types(ir_of(build, inference=True)["maingraph"])
-    assert found == ["AddLhsInplace", "SliceInplace", "SliceInplace", "ConcatInplace"]
+    ops = types(ir_of(build, inference=True)["maingraph"])
+    assert ops == ["AddLhsInplace", "SliceInplace", "SliceInplace", "ConcatInplace"]
 
 
 def test_a_serialised_product_has_as_many_parts_as_its_factor() -> None:
@@ -142,10 +142,10 @@ def test_host_copies_and_reductions_of_replicas() -> None:
     clip = [popart.ClipNormSettings.clipAllWeights(1.0)]
     optimizer = popart.SGD({}, clip_norm_settings=clip)
     options = {"enableReplicatedGraphs": True, "replicatedGraphCount": 2, "useHostCopyOps": True}
-    found = types(ir_of(two_products, ipus=2, optimizer=optimizer, **options)["maingraph"])
-    assert found[:2] == ["Init", "HostLoadInplace"]
-    assert found[-1] == "HostStore"
-    assert [found.count(one) for one in ("ReplicatedAllReduceInplace", "ReduceSumSquare", "Div")] == [2, 2, 1]
+    ops = types(ir_of(two_products, ipus=2, optimizer=optimizer, **options)["maingraph"])
+    assert ops[:2] == ["Init", "HostLoadInplace"]
+    assert ops[-1] == "HostStore"
+    assert [ops.count(type) for type in ("ReplicatedAllReduceInplace", "ReduceSumSquare", "Div")] == [2, 2, 1]
 
 
 def test_pipelines_copy_stash_and_restore() -> None:

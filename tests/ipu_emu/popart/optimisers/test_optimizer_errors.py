@@ -108,14 +108,14 @@ def replacing(old: Any, new: Any) -> str:
     return raised(train(builder, popart.DataFlow(1, [loss]), loss, old).updateOptimizerFromHost, new)
 
 
-@pytest.mark.parametrize(("name", "called", "key", "one", "other"), REPLACED)
-def test_values_that_cannot_change(name: str, called: str, key: str, one: float, other: float) -> None:
+@pytest.mark.parametrize(("name", "called", "key", "value", "other"), REPLACED)
+def test_values_that_cannot_change(name: str, called: str, key: str, value: float, other: float) -> None:
     kind = ALL[name]
     text = f"Problem with {called}. Values are constant but do not match."
-    assert replacing(kind({key: (one, True)}), kind({key: (other, True)})) == text
+    assert replacing(kind({key: (value, True)}), kind({key: (other, True)})) == text
     text = f"Problem with {called}. Can not replace a constant value with a non constant value."
-    assert replacing(kind({key: (one, True)}), kind({key: (one, False)})) == text
-    assert replacing(kind({key: (one, False)}), kind({key: (one, True)})) == text
+    assert replacing(kind({key: (value, True)}), kind({key: (value, False)})) == text
+    assert replacing(kind({key: (value, False)}), kind({key: (value, True)})) == text
 
 
 def test_optimisers_that_cannot_take_over() -> None:
@@ -150,7 +150,7 @@ def test_other_values_than_a_data_flow_are_refused(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "asked"),
+    ("name", "key", "getter"),
     [
         ("SGD", "learningRate", "learningRates"),
         ("SGD", "weightDecay", "weightDecays"),
@@ -166,10 +166,10 @@ def test_other_values_than_a_data_flow_are_refused(wrong: Any) -> None:
         ("Adaptive", "eps", "epsilons"),
     ],
 )
-def test_values_of_an_optimizer_can_be_read(name: str, key: str, asked: str) -> None:
+def test_values_of_an_optimizer_can_be_read(name: str, key: str, getter: str) -> None:
     optimizer = ALL[name]({f"default{key[0].upper()}{key[1:]}": (0.25, False)})
     optimizer.insertSpecific("w", {key: (0.5, True)})
-    values = getattr(optimizer, asked)()
+    values = getattr(optimizer, getter)()
     assert (values.getDefault().val(), values.getDefault().isConst()) == (0.25, False)
     assert (values.get("w").val(), values.get("w").isConst()) == (0.5, True)
     assert values.get("v").val() == 0.25

@@ -50,9 +50,9 @@ def test_defaults() -> None:
 
 
 def test_options_do_not_share_state() -> None:
-    one, other = popart.SessionOptions(), popart.SessionOptions()
-    one.engineOptions["anything"] = "1"
-    one.weightTensorLocationSettings.location.storage = popart.TensorStorage.OffChip
+    options, other = popart.SessionOptions(), popart.SessionOptions()
+    options.engineOptions["anything"] = "1"
+    options.weightTensorLocationSettings.location.storage = popart.TensorStorage.OffChip
     assert other.engineOptions == {}
     assert other.weightTensorLocationSettings.location.storage is popart.TensorStorage.OnChip
 
@@ -377,11 +377,11 @@ def test_a_storage_stands_for_a_location() -> None:
 
 
 def test_settings_are_equal_where_their_values_are() -> None:
-    one, other = (popart.CommGroup(popart.CommGroupType.Consecutive, size) for size in (2, 4))
-    assert one == popart.CommGroup(popart.CommGroupType.Consecutive, replicaGroupSize=2) != other
-    assert popart.TensorLocation() == popart.TensorLocationSettings().location != one
+    group, other = (popart.CommGroup(popart.CommGroupType.Consecutive, size) for size in (2, 4))
+    assert group == popart.CommGroup(popart.CommGroupType.Consecutive, replicaGroupSize=2) != other
+    assert popart.TensorLocation() == popart.TensorLocationSettings().location != group
     with pytest.raises(TypeError, match="CommGroup is mutable, so it cannot be a key"):
-        _ = {one}
+        _ = {group}
 
 
 def test_numbers_of_numpy_are_kept_as_those_of_python() -> None:
@@ -407,8 +407,8 @@ def test_copies_share_nothing_that_can_change() -> None:
     assert copies[0] != opts
     lists = [name for name, value in vars(opts).items() if isinstance(value, list | set | dict | Settings)]
     assert "batchSerializationSettings" in lists
-    for each in copies:
-        assert [name for name in lists if getattr(each, name) is getattr(opts, name)] == []
-        assert [name for name in lists if getattr(each, name) is popart.SessionOptions.defaults[name]] == []
+    for copied in copies:
+        assert [name for name in lists if getattr(copied, name) is getattr(opts, name)] == []
+        assert [name for name in lists if getattr(copied, name) is popart.SessionOptions.defaults[name]] == []
     both = copy.deepcopy([opts, opts])
     assert both[0] is both[1]

@@ -57,8 +57,8 @@ class Grouped:
         self.builder = popart.Builder()
         self.builder.embedReplicationFactor(N)
         self.x = self.builder.addInputTensor("FLOAT", [3])
-        given = self.first if count > 1 else self.first[0]
-        self.w = self.builder.addInitializedInputTensor(given, settings, "w")
+        array = self.first if count > 1 else self.first[0]
+        self.w = self.builder.addInitializedInputTensor(array, settings, "w")
         self.other = self.builder.addInitializedInputTensor(np.zeros(3, np.float32), "shared")
         product = self.builder.aiOnnx.mul([self.x, self.builder.aiOnnx.add([self.w, self.other])])
         self.loss = self.builder.aiGraphcore.identityloss([product], popart.ReductionType.Sum)
@@ -108,12 +108,12 @@ def test_read_weights_have_an_axis_of_groups_or_replicas(name: str) -> None:
     model.step(session)
     everything = settings.getRetrievalMode() is MODE.AllReplicas
     want = model.per_replica(model.trained()) if everything else model.trained()
-    found = np.zeros(settings.shapeOnHost([3], N), np.float32)
-    assert found.shape == (want.shape if len(want) > 1 else (3,))
+    weights = np.zeros(settings.shapeOnHost([3], N), np.float32)
+    assert weights.shape == (want.shape if len(want) > 1 else (3,))
     session.weightsToHost()
-    session.readWeights(popart.PyWeightsIO({model.w: found}))
-    np.testing.assert_allclose(found, want.reshape(found.shape), rtol=1e-5, atol=1e-6)
-    session.writeWeights(popart.PyWeightsIO({model.w: 2 * found}))
+    session.readWeights(popart.PyWeightsIO({model.w: weights}))
+    np.testing.assert_allclose(weights, want.reshape(weights.shape), rtol=1e-5, atol=1e-6)
+    session.writeWeights(popart.PyWeightsIO({model.w: 2 * weights}))
     after = model.step(session, np.zeros((N, 3), np.float32))
     momentum = 0.9 * (model.per_replica(model.first) - model.per_replica(model.trained()))
     np.testing.assert_allclose(after, 2 * model.per_replica(model.trained()) - momentum, rtol=1e-4, atol=1e-5)
@@ -146,20 +146,20 @@ def test_groups_reach_over_instances(name: str, counts: tuple[int, ...]) -> None
         session.weightsFromHost()
         own = DATA[instance.offset : instance.offset + instance.local]
         after = model.step(session, np.ascontiguousarray(own)).reshape(instance.local, 3)
-        found = np.zeros(SETTINGS[name].shapeOnHost([3], N), np.float32)
+        weights = np.zeros(SETTINGS[name].shapeOnHost([3], N), np.float32)
         session.weightsToHost()
-        session.readWeights(popart.PyWeightsIO({model.w: found}))
-        return after, found
+        session.readWeights(popart.PyWeightsIO({model.w: weights}))
+        return after, weights
 
-    whole = model.session()
-    want = model.step(whole)
+    reference = model.session()
+    want = model.step(reference)
     results = on_instances(counts, work)
     np.testing.assert_array_equal(np.concatenate([after for after, _ in results]), want)
     read = np.zeros(SETTINGS[name].shapeOnHost([3], N), np.float32)
-    whole.weightsToHost()
-    whole.readWeights(popart.PyWeightsIO({model.w: read}))
-    for _, found in results:
-        np.testing.assert_array_equal(found, read)
+    reference.weightsToHost()
+    reference.readWeights(popart.PyWeightsIO({model.w: read}))
+    for _, weights in results:
+        np.testing.assert_array_equal(weights, read)
 
 
 def test_the_optimiser_of_groups_keeps_a_state_per_group() -> None:
@@ -198,12 +198,16 @@ def test_questions_about_groups() -> None:
     ],
 )
 def test_groups_by_their_definition(settings: Any, first: Any, stride: int, real: int, groups: int) -> None:
-    made = popart.VariableSettings(*settings)
-    assert [made.getGroupRepresentative(group) for group in range(3)] == first
-    assert (made.getStride(), made.getRealGroupSize(8), made.getGroupCount(8)) == (stride, real, groups)
+    settings_made = popart.VariableSettings(*settings)
+    assert [settings_made.getGroupRepresentative(group) for group in range(3)] == first
+    assert (settings_made.getStride(), settings_made.getRealGroupSize(8), settings_made.getGroupCount(8)) == (
+        stride,
+        real,
+        groups,
+    )
     if real != 8:
-        assert [members[0] for members in made.groups(8)][:3] == first
-    assert sorted(replica for members in made.groups(8) for replica in members) == list(range(8))
+        assert [members[0] for members in settings_made.groups(8)][:3] == first
+    assert sorted(replica for members in settings_made.groups(8) for replica in members) == list(range(8))
 
 
 def test_forms_of_the_constructor() -> None:

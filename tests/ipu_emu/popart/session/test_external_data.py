@@ -62,8 +62,8 @@ def test_constants_remain_nodes(opset: int, tmp_path: Path) -> None:
     assert [node.op_type for node in model.graph.node] == [node.op_type for node in before.graph.node]
     settings = runtime.SessionOptions()
     settings.log_severity_level = 3
-    (found,) = runtime.InferenceSession(str(path), settings).run([net.y], {"x": X})
-    np.testing.assert_array_equal(found, (X * (1 - 0.5 * X) + [[1, 2], [3, 4]] - 1).reshape(-1))
+    (result,) = runtime.InferenceSession(str(path), settings).run([net.y], {"x": X})
+    np.testing.assert_array_equal(result, (X * (1 - 0.5 * X) + [[1, 2], [3, 4]] - 1).reshape(-1))
     net.trained(str(path)).modelToHost(str(path))
     assert read(onnx.load(path))["Accl___v"] == [1.5, 1.5]
 
@@ -93,8 +93,8 @@ def test_model_to_host_updates_the_file_of_the_data(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == files
     again, plain = net.trained(saved), Affine().trained()
     plain.run(popart.PyStepIO({net.x: X}, plain.initAnchorArrays()))
-    for one, path in ((again, saved), (plain, str(tmp_path / "plain.onnx"))):
-        one.modelToHost(path)
+    for trained, path in ((again, saved), (plain, str(tmp_path / "plain.onnx"))):
+        trained.modelToHost(path)
     assert data.stat().st_size == Path(f"{saved}.data").stat().st_size == 16
     assert read(onnx.load(saved)) == read(onnx.load(tmp_path / "plain.onnx"))
 
@@ -192,8 +192,8 @@ def test_sessions_leave_the_data_alone_and_saving_again_takes_no_more_space(tmp_
         before = data.read_bytes()
         sizes.add(sum(file.stat().st_size for file in tmp_path.iterdir()))
     assert len(sizes) == 1
-    found = read(onnx.load(tmp_path / "trained.onnx"))
-    np.testing.assert_allclose(found["Accl1___w"], 0.1 * X.reshape(-1), rtol=1e-6)
+    saved_state = read(onnx.load(tmp_path / "trained.onnx"))
+    np.testing.assert_allclose(saved_state["Accl1___w"], 0.1 * X.reshape(-1), rtol=1e-6)
 
 
 def test_a_model_in_another_folder_gets_data_of_its_own(tmp_path: Path) -> None:
@@ -216,9 +216,9 @@ def test_two_weights_at_one_place_are_saved_with_both_values(tmp_path: Path) -> 
     proto.graph.initializer[1].external_data[1].value = "0"
     Path(model).write_bytes(proto.SerializeToString())
     net.trained(model).modelToHost(model)
-    found = read(onnx.load(model))
-    assert found["w"] == (1 - 0.5 * X).reshape(-1).tolist()
-    assert found["v"] == [0, 0]
+    saved = read(onnx.load(model))
+    assert saved["w"] == (1 - 0.5 * X).reshape(-1).tolist()
+    assert saved["v"] == [0, 0]
 
 
 def test_a_file_that_is_gone(tmp_path: Path) -> None:

@@ -20,15 +20,18 @@ def anchored(tower: Tower) -> dict[str, Any]:
     return dict.fromkeys((tower.y, tower.loss), popart.AnchorReturnType("All"))
 
 
-@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("location", KEPT)
 @pytest.mark.parametrize(("stages", "R"), [(2, 1), (2, 2), (3, 2)])
-def test_the_forward_pass_alone_gives_what_training_gives(stages: int, R: int, kept: str) -> None:
+def test_the_forward_pass_alone_gives_what_training_gives(stages: int, R: int, location: str) -> None:
     tower, A = Tower(stages), 6
-    values = {"A": A, "R": R, "anchors": anchored(tower), **FORWARD, **(KEPT[kept] if R > 1 else {})}
+    values = {"A": A, "R": R, "anchors": anchored(tower), **FORWARD, **(KEPT[location] if R > 1 else {})}
     session, other = (tower.session(**values) for _ in range(2))
     for step in range(2):
         data = tower.data(step, 1, A, R)
-        (forward, again), trained = (one.initAnchorArrays() for one in (session, session)), other.initAnchorArrays()
+        (forward, again), trained = (
+            (session_read.initAnchorArrays() for session_read in (session, session)),
+            other.initAnchorArrays(),
+        )
         session.run("forwardOnly", popart.PyStepIO(data, forward))
         session.run(popart.PyStepIO(data, again))
         other.run(popart.PyStepIO(data, trained))

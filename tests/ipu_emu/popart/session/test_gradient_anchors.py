@@ -39,15 +39,15 @@ def product() -> tuple[popart.Builder, str]:
 def test_steps_have_a_gradient_of_zero(face: str, name: str) -> None:
     builder, y = product()
     ids = ["Gradient___x", "Gradient___w", f"Gradient___{y}", "w"]
-    found = anchored(builder, getattr(getattr(builder, face), name)([y]), ids)
-    assert [found[id].tolist() for id in ids] == [[0, 0], [0, 0], [0, 0], [0.75, 0.75]]
+    anchors = anchored(builder, getattr(getattr(builder, face), name)([y]), ids)
+    assert [anchors[id].tolist() for id in ids] == [[0, 0], [0, 0], [0, 0], [0.75, 0.75]]
 
 
 def test_constants_have_a_gradient() -> None:
     builder, y = product()
     c = builder.aiOnnx.constant(np.array([2, 3], np.float32))
-    found = anchored(builder, builder.aiOnnx.mul([y, c]), [f"Gradient___{c}", c])
-    assert [found[id].tolist() for id in found] == [[1.5, 2.5], [2, 3]]
+    anchors = anchored(builder, builder.aiOnnx.mul([y, c]), [f"Gradient___{c}", c])
+    assert [anchors[id].tolist() for id in anchors] == [[1.5, 2.5], [2, 3]]
 
 
 @pytest.mark.parametrize("reads_input", [True, False])
@@ -58,9 +58,9 @@ def test_an_anchored_result_of_constants_is_not_folded(reads_input: bool) -> Non
     more = builder.aiOnnx.mul([y, square]) if reads_input else builder.aiOnnx.neg([square])
     with pytest.raises(popart.popart_exception, match=f"Gradient___{c}"):
         anchored(builder, more, [f"Gradient___{c}"])
-    found = anchored(builder, more, [f"Gradient___{c}", square])
-    assert found[square].tolist() == [4, 9]
-    assert found[f"Gradient___{c}"].tolist() == ([6, 15] if reads_input else [4, 6])
+    anchors = anchored(builder, more, [f"Gradient___{c}", square])
+    assert anchors[square].tolist() == [4, 9]
+    assert anchors[f"Gradient___{c}"].tolist() == ([6, 15] if reads_input else [4, 6])
 
 
 @pytest.mark.parametrize("name", ["equal", "greater", "less", "bitwiseand"])

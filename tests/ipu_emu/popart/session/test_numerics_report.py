@@ -31,7 +31,7 @@ def test_relative_errors(tmp_path: Path) -> None:
 
 
 def test_models_must_have_the_same_initializers(tmp_path: Path) -> None:
-    one = model(tmp_path / "one.onnx", w=np.zeros(2, np.float32))
+    first = model(tmp_path / "one.onnx", w=np.zeros(2, np.float32))
     two = model(tmp_path / "two.onnx", w=np.zeros(2, np.float32), v=np.zeros(2, np.float32))
     with pytest.raises(popart.popart_exception, match=r"^GraphProtos have different number of initializers$"):
-        popart.NumericsReport(one, one, one, two)
+        popart.NumericsReport(first, first, first, two)

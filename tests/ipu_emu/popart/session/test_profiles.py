@@ -35,16 +35,16 @@ def session(*, prepared: bool = True, **values: Any) -> Any:
     opts = options(**values)
     flow = popart.DataFlow(1, [model.loss])
     optimizer = popart.SGD({"defaultLearningRate": (0.1, False), "defaultMomentum": (0.9, False)})
-    made = popart.TrainingSession(model.proto, flow, model.loss, optimizer, device(opts), userOptions=opts)
+    training = popart.TrainingSession(model.proto, flow, model.loss, optimizer, device(opts), userOptions=opts)
     if prepared:
-        made.prepareDevice()
-        made.weightsFromHost()
-    return made, model
+        training.prepareDevice()
+        training.weightsFromHost()
+    return training, model
 
 
-def run(made: Any, model: models.Model) -> None:
+def run(training: Any, model: models.Model) -> None:
     data = {model.data: np.ones((4, 6), np.float32), model.labels: np.array([0, 1, 2, 1], np.int32)}
-    made.run(popart.PyStepIO(data, made.initAnchorArrays()))
+    training.run(popart.PyStepIO(data, training.initAnchorArrays()))
 
 
 def profiles(folder: Path) -> list[str]:
@@ -82,19 +82,19 @@ def test_the_profile_outlives_the_folder_of_executables_of_a_job(
     assert len(profiles(cache)) == len(profiles(folder)) == 1
     assert len(report(folder)["programs"]) == 1
     shutil.rmtree(cache)
-    found = report(folder)
-    assert [each["phase"] for each in found["programs"]] == ["training"]
-    assert not [note for note in found["notes"] if "profile" in note]
+    shown = report(folder)
+    assert [program["phase"] for program in shown["programs"]] == ["training"]
+    assert not [note for note in shown["notes"] if "profile" in note]
 
 
 def test_a_saved_executable_includes_the_profile(folder: Path, tmp_path: Path) -> None:
-    made, _ = session()
+    training, _ = session()
     assert len(profiles(folder)) == 1
     (tmp_path / "saved").mkdir()
-    made.saveExecutable(str(tmp_path / "saved"))
+    training.saveExecutable(str(tmp_path / "saved"))
     assert profiles(folder) == []
     assert profiles(tmp_path / "saved") == ["executable.popef" + PROFILE_SUFFIX]
-    made.close()
+    training.close()
     (tmp_path / "saved" / profiles(tmp_path / "saved")[0]).unlink()
     loaded, _ = session(prepared=False)
     loaded.loadExecutable(str(tmp_path / "saved"))
@@ -105,22 +105,22 @@ def test_a_saved_executable_includes_the_profile(folder: Path, tmp_path: Path) -
 
 
 def test_an_executable_without_a_trace_has_no_profile(tmp_path: Path) -> None:
-    made, _ = session(enableEngineCaching=True, cachePath=str(tmp_path))
-    made.saveExecutable(str(tmp_path / "saved"))
-    made.close()
+    training, _ = session(enableEngineCaching=True, cachePath=str(tmp_path))
+    training.saveExecutable(str(tmp_path / "saved"))
+    training.close()
     assert not profiles(tmp_path)
 
 
 def test_a_checkpoint_has_a_profile_and_a_section_of_the_report(folder: Path, tmp_path: Path) -> None:
-    made, model = session()
-    engine, saved = made.engine, 3
+    training, model = session()
+    engine, saved = training.engine, 3
     with Checkpoints(tmp_path / "checkpoints", keep=1) as checkpoints:
         for step in range(saved):
-            run(made, model)
-            checkpoints.save(made, step + 1)
-    made.close()
-    found = report(folder)["checkpointing"]
-    rows = {row["tensor"]: row for row in found["copies"]}
+            run(training, model)
+            checkpoints.save(training, step + 1)
+    training.close()
+    section = report(folder)["checkpointing"]
+    rows = {row["tensor"]: row for row in section["copies"]}
     tensors = {t.id: t for t in engine.executable.graph.tensors.values() if t.id in rows}
     assert {tensor.role.value for tensor in tensors.values()} >= {"weight", "state"}
     for id, row in rows.items():
@@ -128,30 +128,30 @@ def test_a_checkpoint_has_a_profile_and_a_section_of_the_report(folder: Path, tm
         assert row["bytes"] == engine.view(id).nbytes
         assert 0 < row["seconds"] < 1
         assert row["modelled_seconds"] > 0
-    assert found["bytes_copied"] == saved * sum(engine.view(id).nbytes for id in rows)
-    sections = {row["section"]: row for row in found["sections"]}
+    assert section["bytes_copied"] == saved * sum(engine.view(id).nbytes for id in rows)
+    sections = {row["section"]: row for row in section["sections"]}
     assert sections.keys() == rows.keys() | {"(header)"}
     assert all(row["calls"] == saved for row in sections.values())
     (file,) = (tmp_path / "checkpoints").rglob("*.safetensors")
     assert sum(row["bytes"] for row in sections.values()) == file.stat().st_size
-    assert found["bytes_written"] == saved * file.stat().st_size
-    (program,) = found["programs"]
-    assert (program["phase"], program["bytes"]) == ("checkpointing", found["bytes_copied"] / saved)
-    assert [each["phase"] for each in report(folder)["programs"]] == ["training"]
+    assert section["bytes_written"] == saved * file.stat().st_size
+    (program,) = section["programs"]
+    assert (program["phase"], program["bytes"]) == ("checkpointing", section["bytes_copied"] / saved)
+    assert [program["phase"] for program in report(folder)["programs"]] == ["training"]
     said = text(folder)
     for part in ("weights to the host: ", ", all instances", "a copy [us]", "sections of checkpoints: ", "(header)"):
         assert part in said
 
 
 def test_weights_that_are_read_back_are_what_the_engine_copied(folder: Path) -> None:
-    made, model = session()
-    run(made, model)
+    training, model = session()
+    run(training, model)
     for _ in range(2):
-        made.weightsToHost()
-    copied = {id: made.engine.view(id).nbytes for id in made._weights.values}
-    made.close()
-    found = report(folder)["checkpointing"]
-    assert {row["tensor"]: row["bytes"] for row in found["copies"]} == copied
-    assert {(row["phase"], row["calls"]) for row in found["copies"]} == {("weights to the host", 2)}
-    assert not found["sections"]
-    assert [each["name"] for each in found["programs"]] == ["training: weights to the host"]
+        training.weightsToHost()
+    copied = {id: training.engine.view(id).nbytes for id in training._weights.values}
+    training.close()
+    section = report(folder)["checkpointing"]
+    assert {row["tensor"]: row["bytes"] for row in section["copies"]} == copied
+    assert {(row["phase"], row["calls"]) for row in section["copies"]} == {("weights to the host", 2)}
+    assert not section["sections"]
+    assert [program["name"] for program in section["programs"]] == ["training: weights to the host"]

@@ -53,7 +53,7 @@ class Convolution:
 
     def session(self, optimizer: Any, model: Any = None, **values: Any) -> popart.TrainingSession:
         opts = options(A=2, **values)
-        made = popart.TrainingSession(
+        training = popart.TrainingSession(
             model or self.builder.getModelProto(),
             popart.DataFlow(1, [self.loss]),
             self.loss,
@@ -61,9 +61,9 @@ class Convolution:
             device(opts),
             userOptions=opts,
         )
-        made.prepareDevice()
-        made.weightsFromHost()
-        return made
+        training.prepareDevice()
+        training.weightsFromHost()
+        return training
 
     def steps(self, session: popart.TrainingSession, numbers: range) -> None:
         for n in numbers:
@@ -80,13 +80,13 @@ def saved(session: popart.TrainingSession, path: Path) -> dict[str, bytes]:
 def test_ten_steps_and_ten_more_are_twenty(name: str, tmp_path: Path) -> None:
     """Bitwise, including the states of the optimiser."""
     net, optimizer = Convolution(), OPTIMIZERS[name]
-    whole, half = net.session(optimizer), net.session(optimizer)
-    net.steps(whole, range(20))
+    unbroken, half = net.session(optimizer), net.session(optimizer)
+    net.steps(unbroken, range(20))
     net.steps(half, range(10))
     first = saved(half, tmp_path / "half.onnx")
     rest = net.session(optimizer, str(tmp_path / "half.onnx"))
     net.steps(rest, range(10, 20))
-    want = saved(whole, tmp_path / "whole.onnx")
+    want = saved(unbroken, tmp_path / "whole.onnx")
     assert saved(rest, tmp_path / "rest.onnx") == want
     assert first.keys() == want.keys() >= {"w1", "b1", "w2", "b2"}
     assert first["w1"] != want["w1"]
@@ -111,13 +111,13 @@ def test_trained_halves_are_read_by_onnx_onnx_runtime_and_again(tmp_path: Path) 
     del model.graph.node[1:]  # the loss, an op of PopART's own domain
     settings = runtime.SessionOptions()
     settings.log_severity_level = 3
-    (found,) = runtime.InferenceSession(model.SerializeToString(), settings).run([y], {})
-    np.testing.assert_array_equal(found, trained * trained)
+    (result,) = runtime.InferenceSession(model.SerializeToString(), settings).run([y], {})
+    np.testing.assert_array_equal(result, trained * trained)
     again = popart.InferenceSession(str(path), popart.DataFlow(1, [y]), cpu)
     again.prepareDevice()
     anchors = again.initAnchorArrays()
     again.run(popart.PyStepIO({}, anchors))
-    np.testing.assert_array_equal(anchors[y], found)
+    np.testing.assert_array_equal(anchors[y], result)
 
 
 def test_onnx_runtime_agrees(tmp_path: Path) -> None:
@@ -136,23 +136,23 @@ def test_onnx_runtime_agrees(tmp_path: Path) -> None:
     settings = runtime.SessionOptions()
     settings.log_severity_level = 3
     theirs = runtime.InferenceSession(str(path), settings).run([net.y, net.loss], data)
-    for id, found in zip((net.y, net.loss), theirs, strict=True):
-        np.testing.assert_allclose(anchors[id], found, rtol=1e-5, atol=1e-6)
+    for id, expected in zip((net.y, net.loss), theirs, strict=True):
+        np.testing.assert_allclose(anchors[id], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_accumulators_are_saved_as_zeros_unless_they_are_not_streamed(tmp_path: Path) -> None:
     model, path = Convolution(), tmp_path / "model.onnx"
     session = model.session(popart.SGD(RATE))
     model.steps(session, range(1))
-    found = saved(session, path)
+    saved_states = saved(session, path)
     ids = [popart.reservedAccumPrefix() + id for id in ("w1", "b1", "w2", "b2")]
-    assert list(found) == ["w1", "b1", "w2", "b2", *ids]
-    assert not any(found[id].strip(b"\0") for id in ids)
+    assert list(saved_states) == ["w1", "b1", "w2", "b2", *ids]
+    assert not any(saved_states[id].strip(b"\0") for id in ids)
     session.resetHostWeights(str(path))
     session.weightsFromHost()
     again = model.session(popart.SGD(RATE), str(path))
-    for one in (session, again):
-        model.steps(one, range(1, 2))
+    for trained in (session, again):
+        model.steps(trained, range(1, 2))
     assert saved(session, path) == saved(again, path)
     without = model.session(popart.SGD(RATE), disableGradAccumulationTensorStreams=True)
     assert list(saved(without, path)) == ["w1", "b1", "w2", "b2"]

@@ -112,8 +112,8 @@ def test_a_saved_model_has_weights_in_order_and_then_the_states(tmp_path: Path) 
 def test_training_continues_where_it_was_saved(tmp_path: Path, way: str) -> None:
     """10 steps, save, load, 10 more = 20 steps, bitwise, optimiser state included."""
     model, file = Regression(), str(tmp_path / "model.onnx")
-    whole, half = model.training(), model.training()
-    model.steps(whole, range(20))
+    unbroken, half = model.training(), model.training()
+    model.steps(unbroken, range(20))
     model.steps(half, range(10))
     half.modelToHost(file)
     if way == "reset":
@@ -126,7 +126,7 @@ def test_training_continues_where_it_was_saved(tmp_path: Path, way: str) -> None
         rest = model.training(file)
     model.steps(rest, range(10, 20))
     ids = ("w", "b", "Accl1___w", "Accl1___b")
-    assert_equal(weights(rest, *ids), weights(whole, *ids))
+    assert_equal(weights(rest, *ids), weights(unbroken, *ids))
 
 
 def test_a_saved_model_can_be_used_for_inference(tmp_path: Path) -> None:
@@ -180,8 +180,8 @@ def test_constructor_errors() -> None:
 def refusal(add: Callable[[popart.Builder], object]) -> str:
     """The error of a session about a model with an invalid op, which the Builder accepts."""
     builder = popart.Builder()
-    made: Any = add(builder)
-    builder.addOutputTensor(made if isinstance(made, str) else made[-1])
+    ids: Any = add(builder)
+    builder.addOutputTensor(ids if isinstance(ids, str) else ids[-1])
     flow = popart.DataFlow(1, builder.getOutputTensorIds())
     with pytest.raises(popart.popart_exception) as error:
         popart.InferenceSession(builder.getModelProto(), flow, popart.DeviceManager().createCpuDevice())
@@ -227,8 +227,8 @@ def test_a_session_continues_after_an_error() -> None:
     for bad in ({}, {model.x: np.zeros(3, np.float32)}, {model.x: np.zeros((4, 3), np.int32)}):
         with pytest.raises(popart.popart_exception):
             session.run(popart.PyStepIO(bad, session.initAnchorArrays()))
-    for one in (session, other):
-        model.steps(one, range(3))
+    for training in (session, other):
+        model.steps(training, range(3))
     assert_equal(weights(session), weights(other))
 
 

@@ -103,8 +103,8 @@ def test_a_device_belongs_to_one_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_
     manager = popart.DeviceManager()
     on_demand = manager.acquireAvailableDevice(16, connectionType=popart.DeviceConnectionType.OnDemand)
     assert not on_demand.isAttached
-    with manager.acquireAvailableDevice(16) as whole:
-        assert whole.isAttached
+    with manager.acquireAvailableDevice(16) as device:
+        assert device.isAttached
         assert popart.DeviceManager().tryAcquireAvailableDevice(1) is None
         assert not on_demand.attach()
     assert on_demand.attach()

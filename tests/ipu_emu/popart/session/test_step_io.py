@@ -224,8 +224,8 @@ def test_callbacks_are_called_in_the_order_of_the_data() -> None:
 
     done = [lambda id: calls.append(f"in done {id}"), lambda id: calls.append(f"out done {id}")]
     session.run(popart.PyStepIOCallback(give, done[0], take, done[1]))
-    one = [f"in {x}", f"in done {x}"] * 2 + [f"out {y}", f"out done {y}"] * 2
-    assert calls == one * 6
+    micro_batch = [f"in {x}", f"in done {x}"] * 2 + [f"out {y}", f"out done {y}"] * 2
+    assert calls == micro_batch * 6
     np.testing.assert_array_equal(np.concatenate(results), np.arange(24))
 
 
@@ -236,12 +236,12 @@ def test_callbacks_are_called_in_the_order_of_the_data() -> None:
 def test_a_callback_may_refuse_to_prefetch(prefetched: bool, flags: list[bool]) -> None:
     """It returns None for a prefetch, and is called again when the chunk is needed."""
     _, _, session = doubled([2], 3, options(enablePrefetchDatastreams=prefetched))
-    asked: list[bool] = []
+    requests: list[bool] = []
     results: list[np.ndarray] = []
     chunks = iter(np.arange(12, dtype=np.float32).reshape(6, 2))
 
     def give(id: str, prefetch: bool) -> np.ndarray | None:
-        asked.append(prefetch)
+        requests.append(prefetch)
         return None if prefetch else next(chunks)
 
     def take(id: str) -> np.ndarray:
@@ -251,7 +251,7 @@ def test_a_callback_may_refuse_to_prefetch(prefetched: bool, flags: list[bool]) 
     stepio = popart.PyStepIOCallback(give, lambda id: None, take, lambda id: None)
     for _ in range(2):
         session.run(stepio=stepio, debugName="step")
-    assert asked == flags * 2
+    assert requests == flags * 2
     np.testing.assert_array_equal(np.concatenate(results), 2 * np.arange(12))
 
 
@@ -270,7 +270,7 @@ def test_a_weight_may_be_named_like_an_input() -> None:
     x, w = builder.addInputTensor("FLOAT", [2]), builder.addInitializedInputTensor(np.array([2, 3], np.float32))
     y = builder.aiOnnx.mul([x, w])
     ones = np.ones(2, np.float32)
-    made = infer(builder, popart.DataFlow(1, [y]), {x: ones, w: ones})
-    assert made[y].tolist() == [2, 3]
+    anchors = infer(builder, popart.DataFlow(1, [y]), {x: ones, w: ones})
+    assert anchors[y].tolist() == [2, 3]
     with pytest.raises(popart.popart_exception, match="Unexpected number of input elements for Tensor init_input"):
         infer(builder, popart.DataFlow(1, [y]), {x: ones, w: np.ones(3, np.float32)})

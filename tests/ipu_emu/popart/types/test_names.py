@@ -12,7 +12,7 @@ def test_debug_contexts_are_below_their_debug_info() -> None:
     assert info.setValue("key", 3)
     assert not info.setValue("key", 4)
     assert info.getId() != popart.DebugInfo("other", "layer").getId()
-    assert [str(popart.DebugContext(*given)) for given in ((), ("a",), (info, "a"), (info,))] == [
+    assert [str(popart.DebugContext(*arguments)) for arguments in ((), ("a",), (info, "a"), (info,))] == [
         "",
         "a",
         "outer/a",

@@ -24,29 +24,29 @@ ROWS = read_rows(SHIPPED_ROWS.read_text(), "rows.csv")
 
 
 @pytest.fixture(scope="module")
-def found() -> Profile:
+def fitted_profile() -> Profile:
     return profile_of(ROWS, "shipped")
 
 
-def test_the_shipped_profile_is_that_of_the_shipped_rows(found: Profile) -> None:
-    assert np.allclose(found.values(), shipped().values(), rtol=1e-4)
-    assert np.allclose(found.covariance, shipped().covariance, rtol=1e-2, atol=1e-8)
-    assert found.spread == pytest.approx(shipped().spread, rel=1e-3)
+def test_the_shipped_profile_is_that_of_the_shipped_rows(fitted_profile: Profile) -> None:
+    assert np.allclose(fitted_profile.values(), shipped().values(), rtol=1e-4)
+    assert np.allclose(fitted_profile.covariance, shipped().covariance, rtol=1e-2, atol=1e-8)
+    assert fitted_profile.spread == pytest.approx(shipped().spread, rel=1e-3)
 
 
-def test_errors_of_the_fit_and_of_rows_that_were_left_out(found: Profile) -> None:
-    errors = np.abs(list(found.residuals.values()))
+def test_errors_of_the_fit_and_of_rows_that_were_left_out(fitted_profile: Profile) -> None:
+    errors = np.abs(list(fitted_profile.residuals.values()))
     assert len(errors) == 13
-    assert len(found.parameters) == 6
+    assert len(fitted_profile.parameters) == 6
     assert errors.mean() <= 0.015
     assert errors.max() <= 0.045
-    assert found.leave_one_out["mean"] <= 0.035
-    assert found.leave_one_out["most"] <= 0.08
-    assert len(found.leave_one_out["errors"]) == 13
+    assert fitted_profile.leave_one_out["mean"] <= 0.035
+    assert fitted_profile.leave_one_out["most"] <= 0.08
+    assert len(fitted_profile.leave_one_out["errors"]) == 13
 
 
-def test_without_the_only_row_of_several_domains_gateways_are_nominal(found: Profile) -> None:
-    assert "gateway_share" in found.leave_one_out["needs"]["ResNet-50 v1.1 POD128"]
+def test_without_the_only_row_of_several_domains_gateways_are_nominal(fitted_profile: Profile) -> None:
+    assert "gateway_share" in fitted_profile.leave_one_out["needs"]["ResNet-50 v1.1 POD128"]
     others = fitted([row for row in ROWS if "POD128" not in row.name])
     assert dict(zip(PARAMETERS, others.values, strict=True))["gateway_share"] == 1
 
@@ -58,9 +58,11 @@ def test_rows_of_one_host_do_not_determine_waits() -> None:
     assert dict(zip(PARAMETERS, fit.values, strict=True))["host_wait"] == pytest.approx(0.01)
 
 
-def test_shares_are_shares(found: Profile) -> None:
-    assert all(parameter.identified for parameter in found.parameters)
-    assert all(0 < each.value <= 1 for each in found.parameters if each.name.endswith("share"))
+def test_shares_are_shares(fitted_profile: Profile) -> None:
+    assert all(parameter.identified for parameter in fitted_profile.parameters)
+    assert all(
+        0 < parameter.value <= 1 for parameter in fitted_profile.parameters if parameter.name.endswith("share")
+    )
 
 
 def test_undetermined_parameters_keep_their_nominal_value() -> None:
@@ -215,6 +217,6 @@ def test_equal_rows_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_row_is_enough_to_correct_one_share() -> None:
     row = Row("one", Job("resnet50", System.named("pod16"), replicas=16, batch=20, accumulation=10), 0.12)
-    found = profile_of([row], "one.csv")
-    assert step_seconds(placed(row.job), found.values()) == pytest.approx(0.12, rel=0.02)
-    assert not found.leave_one_out
+    profile = profile_of([row], "one.csv")
+    assert step_seconds(placed(row.job), profile.values()) == pytest.approx(0.12, rel=0.02)
+    assert not profile.leave_one_out
