@@ -323,7 +323,8 @@ def _of_iterable(data: Any, size: int | None, *, shuffle: bool | None, seed: int
                 yield _own(batch, spread)
         _warn_of_lengths(unused, expected, number)
 
-    return Batches(size, len(data) if _is_sized(data) else None, epoch)
+    sized: Any = data
+    return Batches(size, len(sized) if _is_sized(sized) else None, epoch)
 
 
 def _content(batch: Any) -> bytes:

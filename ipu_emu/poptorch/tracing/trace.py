@@ -68,13 +68,13 @@ class _Tracer:
         *,
         scoped: bool,
         replicas: tuple[int, int],
-        earlier: _Tracer | None = None,
+        earlier: Storages | None = None,
     ) -> None:
         self.module, self.changing, self.replicas = module, changing, replicas
         self.changed: frozenset[str] = frozenset()
         self.parts: dict[int, torch.nn.Parameter] = {}
         self.writer = GraphWriter(scoped=scoped)
-        self.storages = Storages(self.writer, None if earlier is None else earlier.storages)
+        self.storages = Storages(self.writer, earlier)
         self.log = BlockLog()
         self.recorder = OpRecorder(self.writer, self.storages, self.log)
         self.losses: list[str] = []
@@ -408,7 +408,7 @@ def _described(out: Any, leaves: list[Any]) -> Any:
 
 
 def _has_moved(tensor: torch.Tensor, data: torch.Tensor) -> bool:
-    return tensor.data_ptr() != data.data_ptr()
+    return bool(tensor.data_ptr() != data.data_ptr())
 
 
 @span("trace the module", Category.COMPILATION)
@@ -428,10 +428,11 @@ def trace_module(
 
     Raise poptorch.Error for a model that cannot be a graph, and name all ops that have no rule at once.
     """
-    changing, tracer = frozenset(_batch_counts(module)), None
+    changing, storages = frozenset(_batch_counts(module)), None
     while True:
         before = random_states()
-        tracer = _Tracer(module, changing, scoped=scoped, replicas=replicas, earlier=tracer)
+        tracer = _Tracer(module, changing, scoped=scoped, replicas=replicas, earlier=storages)
+        storages = tracer.storages
         trace = tracer.run(inputs, call, training)
         new = tracer.changed - changing
         integers = {name for name, buffer in module.named_buffers() if not buffer.is_floating_point()}
@@ -439,7 +440,7 @@ def trace_module(
             break
         changing |= new
     for pair in seeds(drawn=before != random_states()):
-        again = _Tracer(module, changing, scoped=scoped, replicas=replicas, earlier=tracer)
+        again = _Tracer(module, changing, scoped=scoped, replicas=replicas, earlier=storages)
         with other_state(module, pair):
             try:
                 second = again.run(other_data(inputs), call, training)
