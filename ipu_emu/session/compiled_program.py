@@ -10,6 +10,7 @@ from pathlib import Path
 from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
 from ipu_emu.compiler.options import CompileOptions
 from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, lowered, run_passes
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph
 from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, SelectionOrder, System
 from ipu_emu.hardware.host_processor import check_host_processor
@@ -27,7 +28,8 @@ class Target:
     ``io_tiles`` of each IPU exchange data with the host while the others compute. ``order`` is that of the IPUs of a
     replica on the device.
 
-    Raise UnsupportedError on a host whose processor cannot run kernels, before anything is compiled.
+    Raise UnsupportedError on a host whose processor cannot run kernels, before anything is compiled, and
+    EmulatorError for replicas of an IPU Model.
     """
 
     device: Device
@@ -40,6 +42,11 @@ class Target:
 
     def __post_init__(self) -> None:
         check_host_processor()
+        if self.total > 1 and self.device.kind is DeviceKind.IPU_MODEL:
+            raise EmulatorError(
+                f"{self.total} replicas on an IPU Model, which does not support replication; use IPUs of the "
+                "emulated system, or 1 replica"
+            )
 
     @classmethod
     def in_system(
@@ -52,10 +59,15 @@ class Target:
         io_tiles: int = 0,
         order: SelectionOrder = SelectionOrder.ZIGZAG,
         version: str = "",
+        model: bool = False,
     ) -> Target:
-        """Return IPUs of the emulated system (IPU_EMU_SYSTEM), or offline ones of the generation ``version``."""
+        """Return IPUs of the emulated system (IPU_EMU_SYSTEM), or offline ones of the generation ``version``.
+
+        With ``model`` they are an IPU Model of that system's generation.
+        """
         generation = GENERATIONS[version] if version else System.from_environ(os.environ).generation
-        kind, connection = (DeviceKind.OFFLINE, Connection.NEVER) if version else (DeviceKind.IPU, Connection.ALWAYS)
+        attached = DeviceKind.IPU_MODEL if model else DeviceKind.IPU
+        kind, connection = (DeviceKind.OFFLINE, Connection.NEVER) if version else (attached, Connection.ALWAYS)
         device = Device(kind, 0, ipus * local, generation.tiles, generation.version, connection)
         return cls(device, ipus, local, offset, total, io_tiles, order)
 

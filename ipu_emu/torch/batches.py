@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,10 +83,10 @@ def batches_of(data: Any, size: int | None, *, shuffle: bool | None, seed: int) 
     return _of_samples(data, size, _Shuffled(len(data), seed, shuffled=shuffle is not False), seed)
 
 
-def _is_sized(sampler: Any) -> bool:
-    """Whether a loader has indices that end; None and the sampler of an IterableDataset have no length."""
+def _is_sized(items: Any) -> bool:
+    """Whether items have a length; None, and the loader and the sampler of an IterableDataset have none."""
     try:
-        return len(sampler) >= 0
+        return len(items) >= 0
     except TypeError:
         return False
 
@@ -322,7 +322,8 @@ def _of_iterable(data: Any, size: int | None, *, shuffle: bool | None, seed: int
                 yield _own(batch, spread)
         _warn_of_lengths(unused, expected, number)
 
-    return Batches(size, len(data) if isinstance(data, Sized) else None, epoch)
+    sized: Any = data
+    return Batches(size, len(sized) if _is_sized(sized) else None, epoch)
 
 
 def _content(batch: Any) -> bytes:
@@ -347,7 +348,14 @@ def _length(batch: Any) -> int:
 
 def _own(batch: Any, spread: Spread) -> Any:
     def part(item: Any) -> Any:
-        return spread.own(item) if isinstance(item, torch.Tensor) and item.dim() else item
+        if not isinstance(item, torch.Tensor) or not item.dim():
+            return item
+        if len(item) != spread.size and spread.accumulation * spread.replicas > 1:
+            raise ValueError(
+                f"a batch has tensors of {spread.size} and of {len(item)} samples, which cannot be divided among "
+                "replicas and micro-batches; yield batches whose tensors have the same number of samples"
+            )
+        return spread.own(item)
 
     if isinstance(batch, Mapping):
         return {name: part(item) for name, item in batch.items()}

@@ -218,7 +218,8 @@ def _executor(
     settings.set(random_seed=seed, replication_factor=job.local)
     settings.Distributed.configureProcessId(job.instance, job.instances)
     settings.Training.gradientAccumulation(spread.accumulation)
-    settings.outputMode(OutputMode.All).broadcastBuffers(False).relaxOptimizerAttributesChecks().useIpuModel(True)
+    settings.outputMode(OutputMode.All).broadcastBuffers(False).relaxOptimizerAttributesChecks()
+    settings.set(auto_round_num_ipus=None)  # the launcher says which IPUs are idle
     if job.ipus > 1:
         settings.setExecutionStrategy(BalancedPipeline(job.ipus))
     _share(objective.module, job)

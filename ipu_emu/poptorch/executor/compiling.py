@@ -23,6 +23,7 @@ from ipu_emu.poptorch.executor.session_options import session_options
 from ipu_emu.poptorch.graph_writer import BLOCK
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
+from ipu_emu.poptorch.system import uses_ipu_model
 from ipu_emu.poptorch.tracing.trace import ModuleTrace
 from ipu_emu.program.anchors import Anchor, Return
 from ipu_emu.session.compiled_program import CompiledProgram, Target, compile_program
@@ -108,7 +109,12 @@ def _target(options: Options, session: SessionOptions, ipus: int) -> Target:
         total=session.getGlobalReplicationFactor(),
         io_tiles=session.numIOTiles,
         version=_VERSIONS.get(options.ipu_version, "") if offline else "",
+        model=_on_model(options),
     )
+
+
+def _on_model(options: Options) -> bool:
+    return uses_ipu_model() if options.use_model is None else bool(options.use_model)
 
 
 def _training_options(trace: ModuleTrace, session: SessionOptions, rule: UpdateRule | None) -> TrainingOptions | None:
@@ -170,7 +176,7 @@ def _check_ipus(options: Options, ipus: int) -> None:
             f"Too many IPUs requested ({total}). Experiments that need more than {_MOST_IPUS} IPUs need several "
             "processes, started with poprun-py"
         )
-    if rounded == total or options.use_model:
+    if rounded == total or _on_model(options) or options.auto_round_num_ipus is None:
         return
     if options.auto_round_num_ipus:
         warnings.warn(

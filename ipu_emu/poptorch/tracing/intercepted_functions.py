@@ -80,7 +80,8 @@ class Functions(TorchFunctionMode):
             tensors = [arguments["input"], *arguments["states"], *arguments["params"]]
             same = arguments["input"].dim() == 3
             # Projected layers have a third matrix.
-            plain = len(arguments["params"]) % (4 if arguments["has_biases"] else 2) == 0
+            layers = arguments["num_layers"] * (2 if arguments["bidirectional"] else 1)
+            plain = len(arguments["params"]) == layers * (4 if arguments["has_biases"] else 2)
             if self._knows(*tensors) and same and plain:
                 out = self._run_aside(func, args, kwargs)
                 return self._recorder.composite(_RECURRENT[func], arguments, out)

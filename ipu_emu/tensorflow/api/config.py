@@ -15,7 +15,7 @@ from ipu_emu.session.options.compile_options import cache_folder
 from ipu_emu.session.options.without_effect import say_without_effect, without_effect
 from ipu_emu.tensorflow.run import configured_system
 from ipu_emu.tensorflow.run.configured_system import ConfiguredSystem
-from ipu_emu.tensorflow.run.environment import flags
+from ipu_emu.tensorflow.run.environment import flags, uses_ipu_model
 from popdist_py.messages.suggestion import closest
 from popdist_py.messages.user_warning import warn_user
 
@@ -333,6 +333,8 @@ def _devices(config: IPUConfig) -> tuple[int, ...]:
     automatic, selected = _listed(config.auto_select_ipus), _listed(config.select_ipus)
     if automatic and selected:
         raise Exception("Only one of `auto_select_ipus` and `select_ipus` can be set.")
+    if selected and uses_ipu_model():
+        raise Exception("select_ipus chooses IPUs of a system, and --use_ipu_model has none; use auto_select_ipus")
     if selected:
         if len(set(selected)) < len(selected):
             raise ValueError("All MultiIPU indices in `select_ipus` must be unique.")

@@ -21,6 +21,7 @@ from ipu_emu.tensorflow.api.config import (
 )
 from ipu_emu.tensorflow.api.config import configure_ipu_system as _configure
 from ipu_emu.tensorflow.run import configured_system
+from ipu_emu.tensorflow.run.environment import uses_ipu_model
 
 __all__ = [
     "DeviceConnectionType", "ExecutionProfileType", "MergeRemoteBuffersBehaviour", "SelectionOrder",
@@ -189,8 +190,8 @@ def get_num_of_ipus_in_device(ipu_device: str = "/device:IPU:0", device: str = "
 
 @without_effect("device")
 def running_on_ipu_model(device: str = "cpu") -> bool:
-    """Whether the program runs on the IPU Model: always False, as it runs on the emulated system."""
-    return False
+    """Whether TF_POPLAR_FLAGS chooses the IPU Model."""
+    return uses_ipu_model()
 
 
 def move_variable_initialization_to_cpu(graph: Any = None) -> None:

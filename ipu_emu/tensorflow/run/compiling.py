@@ -21,7 +21,7 @@ from ipu_emu.session.memory_remedies import RemedyKind
 from ipu_emu.session.options.compile_options import cache_folder
 from ipu_emu.tensorflow.importer.section_import import ImportedSection
 from ipu_emu.tensorflow.run.configured_system import DeviceShare, is_attached
-from ipu_emu.tensorflow.run.environment import flags
+from ipu_emu.tensorflow.run.environment import flags, uses_ipu_model
 
 _REDUCTIONS = {"RUNNING_MEAN": GradientReduction.MEAN_RUNNING}
 
@@ -88,6 +88,7 @@ def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic:
         io_tiles=int(_option(share, "io_tiles.num_io_tiles", 0)),
         order=_order(imported, share),
         version="" if is_attached(share.system) else share.system.config.device_connection.version,
+        model=uses_ipu_model(),
     )
     state = compile_state(imported, share, synthetic=synthetic)
     return compile_program(

@@ -33,6 +33,11 @@ def flags() -> dict[str, str]:
     return values
 
 
+def uses_ipu_model() -> bool:
+    """Whether programs run on an IPU Model."""
+    return "use_ipu_model" in flags()
+
+
 def warn_of_flags() -> None:
     """Warn of flags that do not exist, and of those without effect."""
     say_without_effect("Flags of TF_POPLAR_FLAGS", [f"--{name}" for name in flags() if name in _WITHOUT_EFFECT])
