@@ -113,7 +113,7 @@ def main() -> None:
         flow,
         loss,
         popart.SGD({"defaultLearningRate": (0.1, True), "defaultMomentum": (0.9, True)}),
-        popart.DeviceManager().createIpuModelDevice({"numIPUs": args.replicas, "tilesPerIPU": 1472}),
+        popart.DeviceManager().createSimDevice({"numIPUs": args.replicas, "tilesPerIPU": 1472}),
         userOptions=opts,
     )
     session.prepareDevice()

@@ -24,29 +24,13 @@ from gcl.reduce.within_replica import (
 )
 
 __all__ = [
-    "MIN_IO_TILES",
-    "allGather",
-    "allGatherCrossReplica",
-    "allGatherToDestinationCrossReplica",
-    "allGatherWithinReplica",
-    "allReduce",
-    "allReduceCrossReplica",
-    "allReduceInPlace",
-    "allReduceInPlaceCrossReplica",
-    "allReduceToDestination",
-    "allReduceToDestinationCrossReplica",
-    "allReduceWithinReplica",
-    "allToAll",
-    "allToAllCrossReplica",
-    "broadcastCrossReplica",
-    "getMinIoTiles",
-    "getNumXBsUsed",
-    "perIPUTiles",
-    "reduceScatter",
-    "reduceScatterCrossReplica",
-    "reduceScatterToDestinationCrossReplica",
-    "reduceScatterWithinReplica",
-]
+    "MIN_IO_TILES", "allGather", "allGatherCrossReplica", "allGatherToDestinationCrossReplica",
+    "allGatherWithinReplica", "allReduce", "allReduceCrossReplica", "allReduceInPlace",
+    "allReduceInPlaceCrossReplica", "allReduceToDestination", "allReduceToDestinationCrossReplica",
+    "allReduceWithinReplica", "allToAll", "allToAllCrossReplica", "broadcastCrossReplica", "getMinIoTiles",
+    "getNumXBsUsed", "perIPUTiles", "reduceScatter", "reduceScatterCrossReplica",
+    "reduceScatterToDestinationCrossReplica", "reduceScatterWithinReplica",
+]  # fmt: skip
 
 
 def allReduceCrossReplica(

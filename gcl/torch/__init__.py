@@ -23,15 +23,8 @@ from gcl.torch.mpi_jobs import init_process_group
 from gcl.torch.registration import Options, register
 
 __all__ = [
-    "Options",
-    "bf16_hook",
-    "ddp_hook",
-    "empty",
-    "fp16_hook",
-    "init_process_group",
-    "monitored_barrier",
-    "register",
+    "Options", "bf16_hook", "ddp_hook", "empty", "fp16_hook", "init_process_group", "monitored_barrier", "register",
     "split_group",
-]
+]  # fmt: skip
 
 register()

@@ -9,27 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from threading import RLock
 from typing import Any
 
 import torch
 from torch.autograd import _profiler_enabled
 from torch.autograd.profiler import record_function
-from torch.distributed import ProcessGroup, ReduceOp, Store
+from torch.distributed import PrefixStore, ProcessGroup, ReduceOp, Store, get_backend_config
 
 from gcl.core.request import begun_here
 from gcl.errors import ArgumentError
 from gcl.torch.background import Background
 from gcl.torch.collectives import Collectives
 from gcl.torch.one_host.host_group import HostGroup
-from gcl.torch.other_devices import OtherDevices
-from gcl.torch.reductions import check_operator
+from gcl.torch.reductions import check_operator, name_of
 from gcl.torch.several_hosts.two_levels import SeveralHosts
 from gcl.torch.tensors import check_dense
-from gcl.torch.traced_calls import traced_calls
 from gcl.torch.work import GclWork, as_dist_error
+from popdist_py import trace
+from popdist_py.trace import Category, Recorder
 
 Tensors = Sequence[torch.Tensor]
+#: Names of collectives in PyTorch's profiler, and in traces.
+_NAMES = {"_all_gather_base": "all_gather", "_reduce_scatter_base": "reduce_scatter"}
 
 
 class Calls(ProcessGroup):
@@ -176,3 +179,99 @@ def _spanned(name: str, collective: Callable[[], None], inputs: Tensors) -> Call
             collective()
 
     return run
+
+
+def traced_calls(group: HostGroup | SeveralHosts) -> TracedCalls | None:
+    """The recorder of the collectives of a rank of ``group``; None if this process records no trace."""
+    recorder = trace.recorder()
+    return None if recorder is None else TracedCalls(recorder, group)
+
+
+class TracedCalls:
+    """Spans with kind, bytes, operator, group and method; the value is the call's place among its group's.
+
+    All ranks of a group make the same calls in the same order, so the spans of one call have the same value.
+    """
+
+    def __init__(self, recorder: Recorder, group: HostGroup | SeveralHosts) -> None:
+        self._recorder = recorder
+        self._about = {"transport": group.transport, "replicas": 1, "method": group.method}
+
+    def recorded(
+        self,
+        call: str,
+        collective: Callable[[], None],
+        inputs: Sequence[torch.Tensor],
+        opts: Any,
+        group: str,
+        index: int,
+    ) -> Callable[[], None]:
+        """``collective``, wrapped to record itself when it runs, as call ``index`` of the process group ``group``."""
+        name = self._recorder.name(
+            _NAMES.get(call, call),
+            Category.COLLECTIVES,
+            **self._about,
+            communicator=f"torch {group}",
+            group=f"process group {group}",
+            bytes=sum(tensor.nbytes for tensor in inputs),
+            operator=name_of(opts.reduceOp).lower() if hasattr(opts, "reduceOp") else "",
+        )
+
+        def run() -> None:
+            with self._recorder.span(name, value=index):
+                collective()
+
+        return run
+
+
+class OtherDevices:
+    """The back ends of ``group`` by device, created at their first use.
+
+    PyTorch does not create them for a process group that is written in Python.
+    """
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self._group = group
+        self._made: dict[str, Any] = {}
+
+    def devices(self) -> list[str]:
+        """The devices that have another back end than gcl."""
+        return list(self._named())
+
+    def of(self, device: str) -> Any:
+        """The back end of ``device``."""
+        if device not in self._made:
+            name = self._named().get(device)
+            if name is None:
+                raise ArgumentError(
+                    f"gcl takes tensors on the CPU, but got one on {device}; pass tensor.cpu(), or give {device} a "
+                    f'back end of its own, as in init_process_group("cpu:gcl,{device}:nccl")'
+                )
+            self._made[device] = self._make(device, name)
+        return self._made[device]
+
+    def _named(self) -> dict[str, str]:
+        """Device -> name of its back end, except devices of gcl."""
+        try:
+            text = str(get_backend_config(self._group))
+        except ValueError:  # not registered yet, or destroyed
+            return {}
+        pairs = (pair.split(":") for pair in text.split(",") if ":" in pair)
+        return {device: name for device, name in pairs if device != "cpu" and name != "gcl"}
+
+    def _make(self, device: str, name: str) -> Any:
+        from torch.distributed import distributed_c10d as c10d
+
+        group, store = self._group, PrefixStore(f"{device}/", self._group.get_group_store())
+        timeout: timedelta = group.options._timeout
+        backend: Any
+        if name == "gloo":
+            backend = c10d.ProcessGroupGloo(store, group.rank(), group.size(), timeout)
+        elif name == "nccl" and c10d.is_nccl_available():
+            options = c10d.ProcessGroupNCCL.Options()
+            options._timeout = timeout
+            backend = c10d.ProcessGroupNCCL(store, group.rank(), group.size(), options)
+        else:
+            raise ArgumentError(f"back end {name} for {device} does not work here beside gcl; use nccl or gloo")
+        group._register_backend(torch.device(device), ProcessGroup.BackendType.CUSTOM, backend)
+        return backend

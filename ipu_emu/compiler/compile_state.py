@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -29,7 +29,6 @@ class CompileState:
 
     graph: Graph
     options: CompileOptions
-    anchors: tuple[Anchor, ...] = ()
     gradients: tuple[Gradient, ...] = ()
     update_inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pipelining: Pipelining | None = None
@@ -50,10 +49,20 @@ class CompileState:
         return self.result
 
     @property
+    def forward_only(self) -> CompileState:
+        """The state, from which the passes compile only the forward pass."""
+        return replace(self, options=replace(self.options, forward_only=True))
+
+    @property
     def training(self) -> TrainingOptions:
         """The options of training, in passes that run only with them."""
         assert self.options.training is not None
         return self.options.training
+
+    @property
+    def anchors(self) -> tuple[Anchor, ...]:
+        """The tensors that a step returns to the host."""
+        return self.options.anchors
 
     @property
     def anchored(self) -> list[str]:

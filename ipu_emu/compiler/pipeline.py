@@ -6,7 +6,7 @@ A pass is a function of the folders of the compiler, with the fields of the froz
 the field that its result becomes. It gets a copy of the graph, which it may change, so that no state ever changes and
 each pass can be run, printed and tested by itself:
 
-    state = run_passes(start(graph, options), stop_after="gradients")
+    state = run_passes(CompileState(graph, options), stop_after="gradients")
     print(state)
 
 ``ipu-emu compile MODEL --stop-after gradients`` prints the same.
@@ -34,12 +34,11 @@ from ipu_emu.compiler.placement.assign_ipus import assign_ipus
 from ipu_emu.compiler.placement.ipu_copies import insert_ipu_copies
 from ipu_emu.compiler.placement.placement_rules import check_placement
 from ipu_emu.compiler.placement.tensor_places import place_updates
-from ipu_emu.compiler.rewriting.anchors import check_anchors, restore_anchored
+from ipu_emu.compiler.rewriting.anchors import check_anchors, restore_anchored, unfolded
 from ipu_emu.compiler.rewriting.expansion import expanded, with_dropout, with_strided_groups
 from ipu_emu.compiler.rewriting.pruning import forward_anchors, forward_graph, prune
 from ipu_emu.compiler.rewriting.recognised_ops import fuse_softmax_nll, with_gelu, with_transposed_products
 from ipu_emu.compiler.rewriting.stochastic_rounding import round_stochastically
-from ipu_emu.compiler.rewriting.unfolding import unfolded
 from ipu_emu.compiler.training_passes import (
     append_gradients,
     append_updates,
@@ -60,7 +59,7 @@ from ipu_emu.program.storage_order import batch_innermost
 from popdist_py import trace
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["PASSES", "STEP_GRAPH", "CompileState", "Pass", "compile", "pass_named", "passes", "run_passes", "start"]
+__all__ = ["PASSES", "STEP_GRAPH", "CompileState", "Pass", "compile", "lowered", "pass_named", "passes", "run_passes"]
 
 
 @dataclass(frozen=True)
@@ -93,11 +92,6 @@ class Pass:
         return state if result is None else replace(state, **{self.writes: result})
 
 
-def start(graph: Graph, options: CompileOptions) -> CompileState:
-    """Return the state before the first pass."""
-    return CompileState(graph, options, options.anchors)
-
-
 def passes(options: CompileOptions) -> list[Pass]:
     """Return the passes that run with ``options``."""
     return [pass_ for pass_ in PASSES if pass_.applies(options)]
@@ -126,14 +120,20 @@ def run_passes(state: CompileState, *, stop_after: str | None = None) -> Compile
     return state
 
 
+def lowered(state: CompileState) -> Executable:
+    """Run all remaining passes, and return the executable."""
+    return run_passes(state).executable
+
+
 def compile(graph: Graph, options: CompileOptions) -> Executable:
     """Compile a model; raise EmulatorError if it cannot be compiled."""
-    return run_passes(start(graph, options)).executable
+    return lowered(CompileState(graph, options))
 
 
 def _forward_only(state: CompileState) -> CompileState:
     anchors = forward_anchors(state.graph, state.anchors)
-    return replace(state, graph=forward_graph(state.graph, anchors), anchors=anchors, gradients=())
+    options = replace(state.options, anchors=anchors)
+    return replace(state, graph=forward_graph(state.graph, anchors), options=options, gradients=())
 
 
 def _fuse(graph: Graph, wanted: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from ipu_emu.compiler.optimisers.update_rule import HyperParameter, OptimizerSta
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
 from ipu_emu.compiler.pipeline import CompileState
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
+from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.errors import EmulatorError, InternalError
 from ipu_emu.graph import Graph, Tensor
 
@@ -54,10 +55,10 @@ class _TracedRule(UpdateRule):
 def traced_step(
     graph: Graph, options: CompileOptions, gradients: Sequence[Gradient], *, trains: bool
 ) -> CompileState:
-    """Return the state from which the passes continue, for an expanded ``graph`` whose ops have phases and places."""
+    """Return the state from which the passes continue, for a ``graph`` whose ops have phases and places."""
     training = TrainingOptions("", _TracedRule(None, HyperParameter(1.0))) if trains else None
     chosen = replace(options, training=training)
-    return CompileState(graph, chosen, chosen.anchors, tuple(gradients), done=(_LAST,))
+    return CompileState(expanded(graph), chosen, tuple(gradients), done=(_LAST,))
 
 
 def to_bytes(state: CompileState) -> bytes:

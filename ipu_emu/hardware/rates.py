@@ -1,4 +1,4 @@
-"""Rates: the fractions of nominal rates that a modelled machine reaches."""
+"""Rates: nominal rates of transfers, and the fractions of nominal rates that a modelled machine reaches."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from gcl import LINK_BANDWIDTH, Fabric
+
 #: Hosts that meet in one group.
 _GROUP = 64
+#: Bytes per second of a machine's network, and of an IPU's link to the gateway of Streaming Memory.
+NETWORK, GATEWAY_LINK = 12.5e9, 16e9
+_IPUS_PER_MACHINE = 4
 
 
 @dataclass(frozen=True)
@@ -46,3 +51,13 @@ class Rates:
 NOMINAL = Rates()
 #: What programs reach about, for choices that do not wait for a calibration.
 TYPICAL = Rates(convolution=0.3, product=0.33)
+
+
+def host_rate(ipus: int) -> float:
+    """Bytes per second between the host and a replica of ``ipus`` IPUs; the host serves one replica at a time."""
+    return min(GATEWAY_LINK, NETWORK / max(1, _IPUS_PER_MACHINE // ipus))
+
+
+def copy_rate(fabric: Fabric, source: int, target: int) -> float:
+    """Bytes per second from the IPU at position ``source`` of a ladder to the one at ``target``."""
+    return min(LINK_BANDWIDTH[hop.link] for hop in fabric.route(source, target))

@@ -210,13 +210,13 @@ def _taken_branch(parent: Graph, node: onnx.NodeProto) -> str | None:
 def _append_supported(graph: Graph, op: Op) -> list[Tensor]:
     """Append an op as ``append`` does, with the types that IPUs have."""
     inputs = _matched(graph, op)
-    made = append(graph, op if inputs == op.inputs else replace(op, inputs=inputs))
-    wide = [tensor for tensor in made if tensor.role is Role.COMPUTED and tensor.dtype in _SUPPORTED]
+    outputs = append(graph, op if inputs == op.inputs else replace(op, inputs=inputs))
+    wide = [tensor for tensor in outputs if tensor.role is Role.COMPUTED and tensor.dtype in _SUPPORTED]
     if not wide or graph.parent is not None or any(isinstance(value, Graph) for value in op.attributes.values()):
-        return made
+        return outputs
     graph.tensors |= {tensor.id: replace(tensor, dtype=_SUPPORTED[tensor.dtype]) for tensor in wide}
     graph.ops[-1] = replace(graph.ops[-1], attributes=_attributes(op))
-    return [graph.tensors[tensor.id] for tensor in made]
+    return [graph.tensors[tensor.id] for tensor in outputs]
 
 
 def _attributes(op: Op) -> dict[str, Any]:

@@ -34,16 +34,16 @@ def with_known_ops(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 
 
 def _check(nodes: Iterable[onnx.NodeProto]) -> None:
-    found: dict[_Key, list[str]] = {}
+    unknown: dict[_Key, list[str]] = {}
     for node in nodes:
         key = _key(node)
         if key not in TABLE.table or (key[0] == "" and key[1] in REASONS):
-            found.setdefault(key, []).append(node.name or ", ".join(node.output))
-    if not found:
+            unknown.setdefault(key, []).append(node.name or ", ".join(node.output))
+    if not unknown:
         return
     lines = [
         f"  {domain or 'ai.onnx'}.{type}: {', '.join(names)}{_reason(domain, type)}{_meant(domain, type)}"
-        for (domain, type), names in sorted(found.items())
+        for (domain, type), names in sorted(unknown.items())
     ]
     raise RefusedError(
         "The model has ops that are not supported, with the names of their nodes:\n"
@@ -76,10 +76,10 @@ def _inlined(model: onnx.ModelProto, unknown: set[_Key], opset: int) -> onnx.Mod
         if _key(node) in unknown:
             _add_defaults(node, opset)
     try:
-        made: onnx.ModelProto = onnx.inliner.inline_selected_functions(complete, wanted, inline_schema_functions=True)
+        flat: onnx.ModelProto = onnx.inliner.inline_selected_functions(complete, wanted, inline_schema_functions=True)
     except (RuntimeError, TypeError, ValueError):  # an older package, or a model that is not complete
         return model
-    return made
+    return flat
 
 
 def _add_defaults(node: onnx.NodeProto, opset: int) -> None:
@@ -88,11 +88,11 @@ def _add_defaults(node: onnx.NodeProto, opset: int) -> None:
         schema = onnx.defs.get_schema(node.op_type, opset, "" if node.domain in _ONNX else node.domain)
     except onnx.defs.SchemaError:
         return
-    given = {attribute.name for attribute in node.attribute}
+    names = {attribute.name for attribute in node.attribute}
     node.attribute.extend(
-        one.default_value
-        for name, one in schema.attributes.items()
-        if name not in given and one.default_value.type != onnx.AttributeProto.UNDEFINED
+        attribute.default_value
+        for name, attribute in schema.attributes.items()
+        if name not in names and attribute.default_value.type != onnx.AttributeProto.UNDEFINED
     )
 
 

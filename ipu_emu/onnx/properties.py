@@ -127,10 +127,10 @@ class VariableGroups:
 
     def properties(self, id: str, mode: int) -> dict[str, str]:
         """Return the metadata of the variable ``id``; ``mode`` is the number of its retrieval mode."""
-        found = {_TYPE: int(self.kind), _SIZE: self.size, _MODE: mode}
+        values = {_TYPE: int(self.kind), _SIZE: self.size, _MODE: mode}
         if self.stride is not None:
-            found[_STRIDE] = self.stride
-        return {key + id: str(value) for key, value in found.items()}
+            values[_STRIDE] = self.stride
+        return {key + id: str(value) for key, value in values.items()}
 
 
 def _groups_of_variables(metadata: Mapping[str, str]) -> dict[str, VariableGroups]:
@@ -154,11 +154,11 @@ def grouped_variables(metadata: Mapping[str, str], replicas: int | None = None) 
     """
     known = metadata.get(REPLICATION)
     replicas = replicas or (int(known) if known else None)
-    found = _groups_of_variables(metadata).items()
+    by_id = _groups_of_variables(metadata).items()
     if replicas is None:
-        divides = ((id, groups) for id, groups in found if groups.kind is not GroupKind.ALL or groups.is_ungrouped)
+        divides = ((id, groups) for id, groups in by_id if groups.kind is not GroupKind.ALL or groups.is_ungrouped)
         return {id: (groups.stride or 1, groups.size) for id, groups in divides}
-    divided = {id: groups.among(replicas) for id, groups in found}
+    divided = {id: groups.among(replicas) for id, groups in by_id}
     return {id: (group.stride, group.size) for id, group in divided.items() if group.count > 1}
 
 

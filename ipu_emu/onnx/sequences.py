@@ -41,7 +41,9 @@ class _Removal:
     def __init__(self, model: onnx.ModelProto, opset: int, tensors: TensorReader) -> None:
         self.graph, self.opset, self.array = model.graph, opset, tensors.array
         self.sequences: dict[str, list[str]] = {}
-        self.known = {one.name: self.array(one) for one in model.graph.initializer if one.data_type in _INTEGERS}
+        self.known = {
+            tensor.name: self.array(tensor) for tensor in model.graph.initializer if tensor.data_type in _INTEGERS
+        }
         self.sizes = _sizes(model)
         self.nodes: list[onnx.NodeProto] = []
         self.names = 0
@@ -129,33 +131,33 @@ def _length(removal: _Removal, node: onnx.NodeProto) -> _Made:
 
 
 def _concat(removal: _Removal, node: onnx.NodeProto) -> _Made:
-    given = {one.name: one.i for one in node.attribute}
+    attributes = {attribute.name: attribute.i for attribute in node.attribute}
     parts = removal.sequences[node.input[0]]
-    if given.get("new_axis", 0):
+    if attributes.get("new_axis", 0):
         wide = [removal.name(node.output[0]) for _ in parts]
         for part, out in zip(parts, wide, strict=True):
-            removal.with_axes("Unsqueeze", part, out, given["axis"])
+            removal.with_axes("Unsqueeze", part, out, attributes["axis"])
         parts = wide
-    removal.add("Concat", parts, [node.output[0]], axis=given["axis"])
+    removal.add("Concat", parts, [node.output[0]], axis=attributes["axis"])
     return {}
 
 
 def _split(removal: _Removal, node: onnx.NodeProto) -> _Made:
-    given = {one.name: one.i for one in node.attribute}
-    axis, source = given.get("axis", 0), node.input[0]
+    attributes = {attribute.name: attribute.i for attribute in node.attribute}
+    axis, source = attributes.get("axis", 0), node.input[0]
     size = removal.sizes[source][axis]
-    whole = len(node.input) < 2 or not node.input[1]
-    if size is None or (not whole and node.input[1] not in removal.known):
+    by_element = len(node.input) < 2 or not node.input[1]
+    if size is None or (not by_element and node.input[1] not in removal.known):
         raise _UnknownError
-    asked = np.array(1) if whole else removal.known[node.input[1]]
-    each = int(asked.reshape(-1)[0])
-    sizes = [int(one) for one in asked] if asked.ndim else [min(each, size - i) for i in range(0, size, each)]
+    lengths = np.array(1) if by_element else removal.known[node.input[1]]
+    step = int(lengths.reshape(-1)[0])
+    sizes = [int(part) for part in lengths] if lengths.ndim else [min(step, size - i) for i in range(0, size, step)]
     parts = [removal.name(node.output[0]) for _ in sizes]
     if removal.opset >= _BY_INPUT:
         removal.add("Split", [source, removal.constant(node.output[0], sizes)], parts, axis=axis)
     else:
         removal.add("Split", [source], parts, axis=axis, split=sizes)
-    if not whole or given.get("keepdims", 1):
+    if not by_element or attributes.get("keepdims", 1):
         return {node.output[0]: parts}
     narrow = [removal.name(node.output[0]) for _ in parts]
     for part, out in zip(parts, narrow, strict=True):
@@ -182,8 +184,8 @@ def _sizes(model: onnx.ModelProto) -> dict[str, list[int | None]]:
     except onnx.shape_inference.InferenceError:
         inferred = model
     graph = inferred.graph
-    made: dict[str, list[int | None]] = {one.name: list(one.dims) for one in graph.initializer}
+    shapes: dict[str, list[int | None]] = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
     for info in (*graph.input, *graph.value_info, *graph.output):
         dims = info.type.tensor_type.shape.dim
-        made[info.name] = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
-    return made
+        shapes[info.name] = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+    return shapes

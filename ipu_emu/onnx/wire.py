@@ -38,26 +38,26 @@ def without_large_data(model: bytes) -> tuple[bytes, dict[str, NDArray[Any]]]:
     They are read-only views of ``model``, or new arrays if their stored form differs from that in memory.
     Anything unexpected stays in the model, for the parser to report.
     """
-    data, found = memoryview(model), dict[str, NDArray[Any]]()
+    data, arrays = memoryview(model), dict[str, NDArray[Any]]()
     try:
         fields = list(_fields(data))
         graphs = [field for field in fields if field.number == _GRAPH]
         if len(graphs) != 1:
             return model, {}
-        parts = [_light_graph(field, found) if field is graphs[0] else [field.whole] for field in fields]
+        parts = [_light_graph(field, arrays) if field is graphs[0] else [field.encoded] for field in fields]
     except Exception:  # protobuf has no public base class for its parse errors
         return model, {}
-    return (b"".join(piece for part in parts for piece in part), found) if found else (model, {})
+    return (b"".join(piece for part in parts for piece in part), arrays) if arrays else (model, {})
 
 
 @dataclass(frozen=True)
 class _Field:
-    """One field of a message; ``whole`` has key and length before ``content``."""
+    """One field of a message; ``encoded`` has key and length before ``content``."""
 
     number: int
     wire_type: int
     content: memoryview
-    whole: memoryview
+    encoded: memoryview
 
 
 def _fields(data: memoryview) -> Iterator[_Field]:
@@ -96,32 +96,32 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("a varint without an end")
 
 
-def _light_graph(field: _Field, found: dict[str, NDArray[Any]]) -> list[Piece]:
-    """Return the pieces of a graph without large data, which go to ``found``."""
+def _light_graph(field: _Field, arrays: dict[str, NDArray[Any]]) -> list[Piece]:
+    """Return the pieces of a graph without large data, which go to ``arrays``."""
     pieces: list[Piece] = []
     for inner in _fields(field.content):
         large = inner.number == _INITIALIZER and inner.wire_type == _BYTES and len(inner.content) >= _LARGE_BYTES
-        light = _light_tensor(inner.content, found) if large else None
-        pieces += [inner.whole] if light is None else [field_header(_INITIALIZER, len(light)), light]
+        light = _light_tensor(inner.content, arrays) if large else None
+        pieces += [inner.encoded] if light is None else [field_header(_INITIALIZER, len(light)), light]
     return [field_header(_GRAPH, sum(map(len, pieces))), *pieces]
 
 
-def _light_tensor(content: memoryview, found: dict[str, NDArray[Any]]) -> bytes | None:
+def _light_tensor(content: memoryview, arrays: dict[str, NDArray[Any]]) -> bytes | None:
     """Return an initializer without its data; None if the data must stay in the model."""
     fields = list(_fields(content))
     numbers = (_FLOAT_DATA, _INT32_DATA, _RAW_DATA)
     data = [field for field in fields if field.number in numbers and field.wire_type == _BYTES]
     if len(data) != 1 or len(data[0].content) < _LARGE_BYTES:
         return None
-    light = b"".join(field.whole for field in fields if field is not data[0])
+    light = b"".join(field.encoded for field in fields if field is not data[0])
     proto = onnx.TensorProto.FromString(light)
     inside = proto.data_location != onnx.TensorProto.EXTERNAL and not proto.HasField("segment")
-    if not inside or proto.name in found or proto.float_data or proto.int32_data:
+    if not inside or proto.name in arrays or proto.float_data or proto.int32_data:
         return None
     values = _values(data[0], proto)
     if values is None or min(proto.dims, default=0) < 0:
         return None
-    found[proto.name] = values.reshape(tuple(proto.dims))
+    arrays[proto.name] = values.reshape(tuple(proto.dims))
     return light
 
 
@@ -148,11 +148,11 @@ def with_initializers(model: onnx.ModelProto, initializers: Iterable[Sequence[Pi
 
 def field_header(number: int, size: int) -> bytes:
     """Return key and length of field ``number`` of ``size`` bytes."""
-    made = bytearray([number << 3 | _BYTES])
+    header = bytearray([number << 3 | _BYTES])
     while size > 0x7F:
-        made.append(size & 0x7F | 0x80)
+        header.append(size & 0x7F | 0x80)
         size >>= 7
-    return bytes([*made, size])
+    return bytes([*header, size])
 
 
 # The numbers of a packed field, decoded by numpy: a parser makes a Python object of each while they are read.
@@ -166,13 +166,13 @@ _LONGEST, _LOW = 10, 5
 def packed_halves(data: memoryview, count: int) -> NDArray[np.float16] | None:
     """Return the ``count`` FLOAT16 values that ``data`` encodes; None if it encodes another number of values."""
     numbers = np.frombuffer(data, np.uint8)
-    found = sum(np.count_nonzero(numbers[at : at + _PIECE] < 0x80) for at in range(0, numbers.size, _PIECE))
+    varints = sum(np.count_nonzero(numbers[at : at + _PIECE] < 0x80) for at in range(0, numbers.size, _PIECE))
     if not numbers.size or numbers[-1] >= 0x80:
         return None
-    if found == count:
+    if varints == count:
         values: NDArray[Any] = np.empty(count, np.uint16)
-    elif found == (count + 1) // 2:
-        values = np.empty(found, np.uint32)
+    elif varints == (count + 1) // 2:
+        values = np.empty(varints, np.uint32)
     else:
         return None
     _decode(numbers, values)
@@ -181,16 +181,16 @@ def packed_halves(data: memoryview, count: int) -> NDArray[np.float16] | None:
 
 def _decode(numbers: NDArray[np.uint8], values: NDArray[Any]) -> None:
     """Set ``values`` to the low bits of the varints in ``numbers``."""
-    at = made = 0
+    at = decoded = 0
     while at < numbers.size:
         piece = numbers[at : at + _PIECE]
         ends = np.flatnonzero(piece < 0x80)
         if not ends.size:
             raise ValueError("a varint without an end")
         piece = piece[: ends[-1] + 1]
-        one = _piece_of(piece, ends)
-        values[made : made + one.size] = one
-        at, made = at + piece.size, made + one.size
+        part = _piece_of(piece, ends)
+        values[decoded : decoded + part.size] = part
+        at, decoded = at + piece.size, decoded + part.size
 
 
 def _piece_of(piece: NDArray[np.uint8], ends: NDArray[np.intp]) -> NDArray[Any]:
@@ -201,9 +201,9 @@ def _piece_of(piece: NDArray[np.uint8], ends: NDArray[np.intp]) -> NDArray[Any]:
     if lengths.max() > _LONGEST:
         raise ValueError("a varint without an end")
     starts = ends - lengths + 1
-    made = (piece[starts] & np.uint8(0x7F)).astype(np.uint32)
+    values = (piece[starts] & np.uint8(0x7F)).astype(np.uint32)
     for place in range(1, min(int(lengths.max()), _LOW)):
         (longer,) = np.nonzero(lengths > place)
         bits = (piece[starts[longer] + place] & np.uint8(0x7F)).astype(np.uint32)
-        made[longer] |= bits << np.uint32(7 * place)
-    return made
+        values[longer] |= bits << np.uint32(7 * place)
+    return values

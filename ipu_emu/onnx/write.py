@@ -88,9 +88,9 @@ def _node(op: Op, opset: int) -> onnx.NodeProto:
     attributes = {name: _exported(name, value, opset) for name, value in op.attributes.items()}
     # ONNX cannot infer the type of an empty list. It is the default of every attribute except the axes of reductions:
     # without them all axes are reduced, with an empty list none is.
-    kept = {name: value for name, value in attributes.items() if not (isinstance(value, list) and not value)}
+    stored = {name: value for name, value in attributes.items() if not (isinstance(value, list) and not value)}
     node = helper.make_node(op.type, op.inputs, op.outputs, name=op.name or None, domain=op.domain)
-    node.attribute.extend(helper.make_attribute(name, value) for name, value in sorted(kept.items()))
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in sorted(stored.items()))
     if op.type.startswith("Reduce") and attributes.get("axes") == []:
         node.attribute.append(helper.make_attribute("axes", [], attr_type=onnx.AttributeProto.INTS))
     return node

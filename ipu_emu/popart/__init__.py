@@ -45,8 +45,8 @@ from ipu_emu.popart.optimisers.optimizers import SGD, Adam, Adaptive, ConstSGD
 from ipu_emu.popart.options.dataflow import AnchorReturnType, DataFlow
 from ipu_emu.popart.options.input_settings import InputSettings, InputShapeInfo
 from ipu_emu.popart.options.variable_settings import VariableSettings
-from ipu_emu.popart.session.inference_session import InferenceSession
 from ipu_emu.popart.session.numerics_report import NumericsReport
+from ipu_emu.popart.session.session import InferenceSession
 from ipu_emu.popart.session.step_io import FeedStepIO, IStepIO, IWeightsIO, PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.session.training_session import TrainingSession
 from ipu_emu.popart.types import prefix_functions

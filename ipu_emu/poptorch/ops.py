@@ -279,16 +279,29 @@ class NameScope:
         self._name = name
 
     def __enter__(self) -> NameScope:
-        trace = current_trace()
-        if trace is not None:
-            self._outer = trace.writer.scope
-            trace.writer.scope = f"{self._outer}/{self._name}".lstrip("/")
+        push_name_scope(self._name)
         return self
 
     def __exit__(self, *error: object) -> None:
-        trace = current_trace()
-        if trace is not None:
-            trace.writer.scope = self._outer
+        pop_name_scope()
+
+
+def push_name_scope(name: str) -> None:
+    """Name the ops from here on, in the scope that was the last."""
+    trace = current_trace()
+    if trace is not None:
+        trace.outer_scopes.append(trace.writer.scope)
+        trace.writer.scope = f"{trace.writer.scope}/{name}".lstrip("/")
+
+
+def pop_name_scope() -> None:
+    """End the scope that ``push_name_scope`` began last."""
+    trace = current_trace()
+    if trace is None:
+        return
+    if not trace.outer_scopes:
+        raise refusal("pop_name_scope ends a scope that no push_name_scope began; call push_name_scope before it")
+    trace.writer.scope = trace.outer_scopes.pop()
 
 
 class Attribute:

@@ -22,18 +22,19 @@ def setLogLevel(level: str | int) -> None:
     say_without_effect("poptorch", ["setLogLevel"])
 
 
-def _models() -> bool:
+def uses_ipu_model() -> bool:
+    """Whether the environment chooses an IPU Model."""
     return any(os.environ.get(name, "0") not in ("", "0") for name in _MODEL)
 
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
     """Whether the emulated system has this many IPUs; False with an IPU model."""
-    return not _models() and 0 < num_ipus <= 64
+    return not uses_ipu_model() and 0 < num_ipus <= 64
 
 
 def ipuHardwareVersion() -> int:
     """Return the version of the IPUs."""
-    if _models():
+    if uses_ipu_model():
         raise AssertionError("No IPU hardware available on this system")
     return 2
 

@@ -15,23 +15,7 @@ from ipu_emu.predict.search import Configurations, search, sweep
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES, Variables, ipus_needed, of_model
 
 __all__ = [
-    "OPTIMISER_STATES",
-    "Configurations",
-    "Job",
-    "Prediction",
-    "Profile",
-    "Variables",
-    "batch_norm",
-    "convolution",
-    "dense",
-    "embedding",
-    "encoder_layer",
-    "ipus_needed",
-    "layer_norm",
-    "load",
-    "of_model",
-    "predict",
-    "search",
-    "shipped",
-    "sweep",
-]
+    "OPTIMISER_STATES", "Configurations", "Job", "Prediction", "Profile", "Variables", "batch_norm", "convolution",
+    "dense", "embedding", "encoder_layer", "ipus_needed", "layer_norm", "load", "of_model", "predict", "search",
+    "shipped", "sweep",
+]  # fmt: skip

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipu_emu.hardware.transfer_rates import GATEWAY_LINK, host_rate
+from ipu_emu.hardware.rates import GATEWAY_LINK, host_rate
 from ipu_emu.predict.job import DTYPES, Job
 
 

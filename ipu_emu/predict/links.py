@@ -17,7 +17,7 @@ import numpy as np
 from gcl import LINK_BANDWIDTH, Collective, Fabric, LinkClass, closed_price
 from ipu_emu.hardware import System
 from ipu_emu.hardware.position import IPUS_PER_MACHINE
-from ipu_emu.hardware.transfer_rates import copy_rate
+from ipu_emu.hardware.rates import copy_rate
 
 #: Bytes per second and IPU: a machine's 2 x 100 Gb/s, shared by its IPUs.
 GATEWAY_RATE = LINK_BANDWIDTH[LinkClass.GATEWAY] / IPUS_PER_MACHINE

@@ -32,9 +32,8 @@ from numpy.typing import NDArray
 from ipu_emu.compiler.placement.graph_balance import TooFewOpsError, copy_seconds, host_seconds
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
-from ipu_emu.hardware.rates import TYPICAL, Rates
+from ipu_emu.hardware.rates import GATEWAY_LINK, TYPICAL, Rates
 from ipu_emu.hardware.tile_cycles import START, VECTOR_BYTES, sync_cycles
-from ipu_emu.hardware.transfer_rates import GATEWAY_LINK
 from ipu_emu.predict import host, memory
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import Links, LinkSeconds

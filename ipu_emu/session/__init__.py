@@ -1,1 +1,1 @@
-"""session: from a graph and its options to a checked, loaded step that runs; only it makes engines."""
+"""session: from a graph and its options to a step that fits its IPUs and runs; only it makes engines."""

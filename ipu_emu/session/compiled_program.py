@@ -8,12 +8,15 @@ from functools import cached_property
 from pathlib import Path
 
 from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
-from ipu_emu.compiler.memory.out_of_memory import check_memory
-from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes
+from ipu_emu.compiler.options import CompileOptions
+from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, lowered, run_passes
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph
 from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, SelectionOrder, System
 from ipu_emu.hardware.host_processor import check_host_processor
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.executable import Executable, ProgramReport
+from ipu_emu.session.footprint import check_memory
 from ipu_emu.session.memory_advice import MemoryAdvice
 from popdist_py.trace import Category, span
 
@@ -25,7 +28,8 @@ class Target:
     ``io_tiles`` of each IPU exchange data with the host while the others compute. ``order`` is that of the IPUs of a
     replica on the device.
 
-    Raise UnsupportedError on a host whose processor cannot run kernels, before anything is compiled.
+    Raise UnsupportedError on a host whose processor cannot run kernels, before anything is compiled, and
+    EmulatorError for replicas of an IPU Model.
     """
 
     device: Device
@@ -38,6 +42,11 @@ class Target:
 
     def __post_init__(self) -> None:
         check_host_processor()
+        if self.total > 1 and self.device.kind is DeviceKind.IPU_MODEL:
+            raise EmulatorError(
+                f"{self.total} replicas on an IPU Model, which does not support replication; use IPUs of the "
+                "emulated system, or 1 replica"
+            )
 
     @classmethod
     def in_system(
@@ -50,10 +59,15 @@ class Target:
         io_tiles: int = 0,
         order: SelectionOrder = SelectionOrder.ZIGZAG,
         version: str = "",
+        model: bool = False,
     ) -> Target:
-        """Return IPUs of the emulated system (IPU_EMU_SYSTEM), or offline ones of the generation ``version``."""
+        """Return IPUs of the emulated system (IPU_EMU_SYSTEM), or offline ones of the generation ``version``.
+
+        With ``model`` they are an IPU Model of that system's generation.
+        """
         generation = GENERATIONS[version] if version else System.from_environ(os.environ).generation
-        kind, connection = (DeviceKind.OFFLINE, Connection.NEVER) if version else (DeviceKind.IPU, Connection.ALWAYS)
+        attached = DeviceKind.IPU_MODEL if model else DeviceKind.IPU
+        kind, connection = (DeviceKind.OFFLINE, Connection.NEVER) if version else (attached, Connection.ALWAYS)
         device = Device(kind, 0, ipus * local, generation.tiles, generation.version, connection)
         return cls(device, ipus, local, offset, total, io_tiles, order)
 
@@ -79,14 +93,9 @@ class CompiledProgram:
         return ProgramReport.of(self.executable, self.target.local)
 
 
-def step_graph(state: CompileState) -> CompileState:
+def step_graph(graph: Graph, options: CompileOptions) -> CompileState:
     """Run the passes up to the complete graph of a step; raise EmulatorError for a model that cannot run."""
-    return run_passes(state, stop_after=STEP_GRAPH)
-
-
-def lower(step: CompileState) -> Executable:
-    """Compile the complete graph of a step."""
-    return run_passes(step).executable
+    return run_passes(CompileState(graph, options), stop_after=STEP_GRAPH)
 
 
 def key_of(step: CompileState) -> str:
@@ -99,7 +108,7 @@ def key_of(step: CompileState) -> str:
 
 @span("compile", Category.COMPILATION)
 def compile_program(
-    step: CompileState,
+    state: CompileState,
     target: Target,
     advice: MemoryAdvice,
     *,
@@ -107,18 +116,19 @@ def compile_program(
     loaded: Executable | None = None,
     forward: bool = False,
 ) -> CompiledProgram:
-    """Compile ``step`` unless it is ``loaded`` or in the folder ``cache``; raise OutOfMemoryError if it does not fit.
+    """Compile unless it is ``loaded`` or in the folder ``cache``; raise OutOfMemoryError if it does not fit.
 
-    With ``forward`` its forward pass is a second program of the same variables, which takes memory too.
+    ``state`` is that before the first pass, or the graph of a step. With ``forward`` its forward pass is a second
+    program of the same variables, which takes memory too.
     """
+    step = run_passes(state, stop_after=STEP_GRAPH)
     key = "" if cache is None else key_of(step)
-
     if loaded is not None:
         executable = loaded
     else:
-        compiled = lower(step) if cache is None else compiled_once(cache, step.graph, key, lambda: lower(step))
+        compiled = lowered(step) if cache is None else compiled_once(cache, step.graph, key, lambda: lowered(step))
         executable = replace(compiled, sync=step.options.sync)
-    forward_program = lower(replace(step, options=replace(step.options, forward_only=True))) if forward else None
+    forward_program = lowered(step.forward_only) if forward else None
     check_memory(
         executable,
         target.device,

@@ -21,10 +21,10 @@ from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule
 from ipu_emu.compiler.pipeline import CompileState
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.graph import DType
-from ipu_emu.hostio.host_weights import HostWeights
-from ipu_emu.program.clock.program_record import ProgramRecord
 from ipu_emu.program.executable import Executable
 from ipu_emu.session.compiled_program import CompiledProgram
+from ipu_emu.session.host_weights import HostWeights
+from ipu_emu.session.program_record import ProgramRecord
 from popdist_py.trace import Category, span
 
 

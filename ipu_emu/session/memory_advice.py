@@ -9,16 +9,16 @@ from typing import Any
 
 from ipu_emu.compiler.delayed_reports import DelayedReports
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
-from ipu_emu.compiler.memory.memory_remedies import Change, MemoryNeed, Remedies, RemedyKind, find_remedies
-from ipu_emu.compiler.memory.out_of_memory import memory_need, streaming_memory_of
 from ipu_emu.compiler.memory.tensor_locations import LocationRule
 from ipu_emu.compiler.options import CompileOptions
-from ipu_emu.compiler.pipeline import CompileState, run_passes
+from ipu_emu.compiler.pipeline import CompileState, lowered
 from ipu_emu.compiler.placement.placement_options import PlacementMode, PlacementOptions
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Role
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.hardware import Device
+from ipu_emu.session.footprint import MemoryNeed, memory_need, streaming_memory_of
+from ipu_emu.session.memory_remedies import Change, Remedies, RemedyKind, find_remedies
 
 #: The most IPUs that a replica may have.
 _WIDEST = 16
@@ -68,9 +68,8 @@ class MemoryAdvice:
     def _need(self, device: Device, forward: bool, request: MemoryRequest) -> MemoryNeed:
         """Compile a variant, and return the memory that it needs."""
         state = self.variant(request)
-        forward_state = replace(state, options=replace(state.options, forward_only=True))
-        forward_program = run_passes(forward_state).executable if forward else None
-        need = memory_need(run_passes(state).executable, device, forward_program)
+        forward_program = lowered(state.forward_only) if forward else None
+        need = memory_need(lowered(state), device, forward_program)
         if need is None:
             raise EmulatorError("only devices with a memory limit look for remedies")
         return need

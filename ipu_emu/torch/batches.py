@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +28,7 @@ from torch.utils.data import (
 )
 
 import popdist_py
-from ipu_emu.poptorch.data.sample_randomness import Generators, SeededOrder, items_with_own_numbers
-from ipu_emu.torch.loading import Loading, Part
+from ipu_emu.poptorch.data.sample_randomness import Generators, SeededOrder, WrappedSamples, items_with_own_numbers
 
 _USUAL_SIZE = 32
 
@@ -84,10 +83,10 @@ def batches_of(data: Any, size: int | None, *, shuffle: bool | None, seed: int) 
     return _of_samples(data, size, _Shuffled(len(data), seed, shuffled=shuffle is not False), seed)
 
 
-def _is_sized(sampler: Any) -> bool:
-    """Whether a loader has indices that end; None and the sampler of an IterableDataset have no length."""
+def _is_sized(items: Any) -> bool:
+    """Whether items have a length; None, and the loader and the sampler of an IterableDataset have none."""
     try:
-        return len(sampler) >= 0
+        return len(items) >= 0
     except TypeError:
         return False
 
@@ -323,7 +322,8 @@ def _of_iterable(data: Any, size: int | None, *, shuffle: bool | None, seed: int
                 yield _own(batch, spread)
         _warn_of_lengths(unused, expected, number)
 
-    return Batches(size, len(data) if isinstance(data, Sized) else None, epoch)
+    sized: Any = data
+    return Batches(size, len(sized) if _is_sized(sized) else None, epoch)
 
 
 def _content(batch: Any) -> bytes:
@@ -348,8 +348,67 @@ def _length(batch: Any) -> int:
 
 def _own(batch: Any, spread: Spread) -> Any:
     def part(item: Any) -> Any:
-        return spread.own(item) if isinstance(item, torch.Tensor) and item.dim() else item
+        if not isinstance(item, torch.Tensor) or not item.dim():
+            return item
+        if len(item) != spread.size and spread.accumulation * spread.replicas > 1:
+            raise ValueError(
+                f"a batch has tensors of {spread.size} and of {len(item)} samples, which cannot be divided among "
+                "replicas and micro-batches; yield batches whose tensors have the same number of samples"
+            )
+        return spread.own(item)
 
     if isinstance(batch, Mapping):
         return {name: part(item) for name, item in batch.items()}
     return tuple(part(item) for item in _parts(batch))
+
+
+@dataclass(frozen=True)
+class Part:
+    """The samples of an instance in a batch that begins with sample ``start`` of the epoch, by place and index."""
+
+    start: int
+    places: Sequence[int]
+    indices: Sequence[Any]
+
+
+class Loading(WrappedSamples):
+    """A data set of batches: ``collate`` puts the ``size`` samples of a micro-batch of a replica together."""
+
+    def __init__(self, samples: Any, collate: Any, size: int, name: tuple[int, int]) -> None:
+        super().__init__(samples)
+        self._collate, self._size, self._name = collate, size, name
+
+    def __getitem__(self, part: Part) -> Any:
+        names = [(*self._name, part.start + place) for place in part.places]
+        named = list(zip(names, part.indices, strict=True))
+        with self._of_samples(self._collate).restored():
+            samples = self._load(named, at_once=self._size)
+            if self._collate is torch.utils.data.default_collate:
+                return self._collate(samples)
+            starts = range(0, len(samples), self._size)
+            return _joined([self._collated(names[start], samples[start : start + self._size]) for start in starts])
+
+    def _collated(self, name: tuple[int, ...], samples: list[Any]) -> Any:
+        self._of_samples().seed(*name, "batch")
+        return self._collate(samples)
+
+
+def _joined(batches: Sequence[Any]) -> Any:
+    """Join the tensors of micro-batches along their first axis."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    if isinstance(first, Mapping):
+        return {name: _joined([batch[name] for batch in batches]) for name in first}
+    if isinstance(first, tuple | list):
+        return tuple(_joined(column) for column in zip(*batches, strict=True))
+    if not isinstance(first, torch.Tensor):
+        return first
+    shapes = {tuple(batch.shape[1:]) if batch.dim() else None for batch in batches}
+    if None in shapes or len(shapes) > 1:
+        raise ValueError(
+            "collate_fn gives micro-batches with the shapes "
+            f"{', '.join(str(list(batch.shape)) for batch in batches)}; give all of them the same shape, with the "
+            "samples on the first axis"
+        )
+    return torch.cat(list(batches))

@@ -27,8 +27,7 @@ from ipu_emu.poptorch.options.strategies import BalancedPipeline
 from ipu_emu.session.options.compile_options import cache_folder
 from ipu_emu.session.options.without_effect import say_without_effect
 from ipu_emu.torch.batches import Batches, Spread, batches_of
-from ipu_emu.torch.mean_losses import MeanLosses
-from ipu_emu.torch.objective import CountedLoss, Objective
+from ipu_emu.torch.objective import CountedLoss, MeanLosses, Objective
 from ipu_emu.torch.optimiser_state import OptimiserState
 from ipu_emu.torch.progress_bar import ProgressBar
 
@@ -87,8 +86,8 @@ def train(
     bar = ProgressBar(epochs, batches.count and batches.count * epochs, shown=progress and job.instance == 0)
     counted = CountedLoss.of(loss, data, spread.accumulation * spread.replicas)
     objective = Objective(module, counted or loss)
+    state = OptimiserState(optimiser, objective)
     with _frozen(module, optimiser), _executor(objective, optimiser, options, job, spread, seed) as executor:
-        state = OptimiserState(optimiser, objective)
         run = _Training(executor, batches, spread, job, bar, optimiser, scheduler, counted, state, objective.means)
         if _is_offline(options):
             run.compile()
@@ -219,7 +218,8 @@ def _executor(
     settings.set(random_seed=seed, replication_factor=job.local)
     settings.Distributed.configureProcessId(job.instance, job.instances)
     settings.Training.gradientAccumulation(spread.accumulation)
-    settings.outputMode(OutputMode.All).broadcastBuffers(False).relaxOptimizerAttributesChecks().useIpuModel(True)
+    settings.outputMode(OutputMode.All).broadcastBuffers(False).relaxOptimizerAttributesChecks()
+    settings.set(auto_round_num_ipus=None)  # the launcher says which IPUs are idle
     if job.ipus > 1:
         settings.setExecutionStrategy(BalancedPipeline(job.ipus))
     _share(objective.module, job)

@@ -11,15 +11,6 @@ from ipu_emu.trace.run import Run, read_run
 from popdist_py.trace import Category, counter, flow, instant, span, start, stop
 
 __all__ = [
-    "Category",
-    "ProcessTrace",
-    "Run",
-    "counter",
-    "flow",
-    "instant",
-    "read_process",
-    "read_run",
-    "span",
-    "start",
+    "Category", "ProcessTrace", "Run", "counter", "flow", "instant", "read_process", "read_run", "span", "start",
     "stop",
-]
+]  # fmt: skip

@@ -24,27 +24,7 @@ from popdist_py.trace.records import (
 )
 
 __all__ = [
-    "CATEGORIES",
-    "MEMORY_RATE",
-    "NETWORK",
-    "PROFILE",
-    "PROFILE_SUFFIX",
-    "SUFFIX",
-    "WEIGHTS",
-    "Category",
-    "Kind",
-    "Recorder",
-    "Sequence",
-    "Span",
-    "boot",
-    "counter",
-    "dropped_records",
-    "flow",
-    "instant",
-    "record_memory_rate",
-    "record_network",
-    "recorder",
-    "span",
-    "start",
-    "stop",
-]
+    "CATEGORIES", "MEMORY_RATE", "NETWORK", "PROFILE", "PROFILE_SUFFIX", "SUFFIX", "WEIGHTS", "Category", "Kind",
+    "Recorder", "Sequence", "Span", "boot", "counter", "dropped_records", "flow", "instant", "record_memory_rate",
+    "record_network", "recorder", "span", "start", "stop",
+]  # fmt: skip

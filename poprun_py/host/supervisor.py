@@ -11,12 +11,11 @@ import selectors
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from poprun_py.errors import ChannelError
 from poprun_py.host.child_process import ChildProcess, StreamForwarder
 from poprun_py.host.hang_detection import HangDetector
-from poprun_py.host.instance_setup import set_up_instance
 from poprun_py.host.notice_socket import NoticeSocket
 from poprun_py.host.process_manager import ProcessManager
 from poprun_py.linux import processes
@@ -24,9 +23,12 @@ from poprun_py.linux.event_sources import SignalPipe, Timers
 from poprun_py.linux.job_record import JobRecord
 from poprun_py.linux.mpi_files import FOLDERS, MpiFiles
 from poprun_py.linux.session_folders import began_at, folders_of, folders_without_daemon
+from poprun_py.numa.binding import bind
+from poprun_py.numa.placement import Placement, place
+from poprun_py.numa.topology import discover_local
 from poprun_py.wire import messages
 from poprun_py.wire.channel import Channel, connect
-from poprun_py.wire.messages import LAUNCHER, MPI, OWN, STDERR, UNMANAGED
+from poprun_py.wire.messages import LAUNCHER, MPI, OWN, STDERR, UNMANAGED, Start
 from poprun_py.wire.variables import ADDRESS_VARIABLE, EXECUTABLE_CACHE_PATH, KEY_VARIABLE, RANK_VARIABLE
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ _LEAVE_TIMEOUT = 30.0
 
 #: Seconds that processes which outlive the program (a resource tracker, say) have to end by themselves.
 _LINGER = 0.3
+#: Variables that name the network interface to use: of UCX and libfabric (MPICH), and of gloo (PyTorch).
+NETWORK_VARIABLES = ("UCX_NET_DEVICES", "FI_TCP_IFACE", "GLOO_SOCKET_IFNAME")
 
 
 def supervise(*, holder: int, manager: int, canary: Canary) -> int:
@@ -363,3 +367,28 @@ class Supervisor:
             self._send(messages.Gone())
         elif not self._launcher_lives:
             self._done = True
+
+
+class InstanceSetup(NamedTuple):
+    """Where the instance runs, what to add to its environment, and a warning about what could not be set."""
+
+    placement: Placement
+    environment: dict[str, str]
+    warning: str = ""
+
+
+def set_up_instance(order: Start) -> InstanceSetup:
+    """Bind this process, and so everything that it starts; return what else the instance needs."""
+    placement = place(discover_local(), order.placement, index=order.local_index, count=order.local_count)
+    environment = dict.fromkeys(order.threads, str(placement.threads))
+    warnings = [bind(placement)]
+    if order.network:
+        from poprun_py.site.network import interface_in, interfaces  # rarely needed
+
+        interface = interface_in(order.network, interfaces())
+        if interface:
+            unset = [name for name in NETWORK_VARIABLES if name not in order.environment]
+            environment |= dict.fromkeys(unset, interface.name)
+        else:
+            warnings.append(f"there is no interface in {order.network} (--host-subnet); the MPI chooses one")
+    return InstanceSetup(placement, environment, "; ".join(filter(None, warnings)))

@@ -10,13 +10,14 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
+from popdist_py import trace
 from popdist_py.environment import EXECUTABLE_CACHE_PATH
+from popdist_py.trace import Category, Recorder, Span
 from poprun_py.errors import ChannelError
 from poprun_py.job.deadlines import StartupMonitor, Teardown
 from poprun_py.job.failure import signal_name
 from poprun_py.job.failure_report import Console, explain
 from poprun_py.job.job_state import JobState
-from poprun_py.job.job_trace import JobTrace
 from poprun_py.job.mpirun import channel_addresses, start_mpirun
 from poprun_py.job.output_delivery import OutputDelivery
 from poprun_py.job.progress_display import ProgressDisplay
@@ -373,3 +374,40 @@ class EventLoop:
 
 def _names_cache(options: LaunchOptions) -> bool:
     return bool(options.executable_cache_path or os.environ.get(EXECUTABLE_CACHE_PATH))
+
+
+class JobTrace:
+    """Records one run of a job; without a recorder nothing."""
+
+    def __init__(self, count: int, restart: int) -> None:
+        self._recorder = trace.recorder()
+        self._open: dict[int, Span] = {}
+        if self._recorder:
+            self._tracks = [self._recorder.track(f"instance {rank}") for rank in range(count)]
+            name = "restart" if restart else "launch"
+            self._recorder.instant(self._recorder.name(name, Category.LAUNCH, restart=restart))
+            for rank in range(count):
+                self._enter(rank, self._recorder, "start of the instance")
+
+    def started(self, rank: int, pid: int) -> None:
+        """The program of an instance runs."""
+        if self._recorder:
+            self._leave(rank)
+            self._enter(rank, self._recorder, "program", pid=pid)
+
+    def ended(self, rank: int, how: str) -> None:
+        """The program of an instance has ended."""
+        if self._recorder and rank in self._open:
+            self._leave(rank)
+            end = self._recorder.name("end of the instance", Category.LAUNCH, rank=rank, how=how)
+            self._recorder.instant(end, track=self._tracks[rank])
+
+    def _enter(self, rank: int, recorder: Recorder, name: str, **args: int) -> None:
+        span = recorder.span(recorder.name(name, Category.LAUNCH, rank=rank, **args), track=self._tracks[rank])
+        span.__enter__()
+        self._open[rank] = span
+
+    def _leave(self, rank: int) -> None:
+        span = self._open.pop(rank, None)
+        if span:
+            span.__exit__(None, None, None)

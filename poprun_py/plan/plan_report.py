@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.output.log import printable
 from poprun_py.plan.launch_plan import Instance, LaunchPlan
-from poprun_py.plan.topology_table import topology_table
 from poprun_py.vipu.partition import PartitionAssignment
+
+_TITLE = "poprun topology"
+_LABEL_WIDTH = 11
+#: A label and the number of replicas it spans.
+Cell = tuple[str, int]
 
 
 def report(plan: LaunchPlan, options: LaunchOptions, assignment: PartitionAssignment | None = None) -> str:
@@ -140,3 +144,47 @@ def _place(instance: Instance) -> str:
 def _assignments(environment: Mapping[str, str]) -> Iterator[str]:
     for name, value in environment.items():
         yield f"{name}={shlex.quote(value)}"
+
+
+def topology_table(*, hosts: Sequence[Cell], ilds: Sequence[Cell], instances: Sequence[Cell]) -> str:
+    """Draw the table; the cells of each row span all replicas. Lines end in newlines.
+
+     ===========================
+    |      poprun topology      |
+    |===========================|
+    | hosts     |   localhost   |
+    |-----------|---------------|
+    | ILDs      |       0       |
+    |-----------|---------------|
+    | instances |   0   |   1   |
+    |-----------|---------------|
+    | replicas  | 0 | 1 | 2 | 3 |
+     ---------------------------
+    """
+    replicas = sum(span for _, span in instances)
+    width = _replica_width(replicas, [*hosts, *ilds, *instances])
+    rows = [
+        _row(label, "|".join(_centred(text, span * (width + 1) - 1) for text, span in cells))
+        for label, cells in (("hosts", hosts), ("ILDs", ilds), ("instances", instances))
+    ]
+    rows.append(_row("replicas", "|".join(f" {replica}".ljust(width) for replica in range(replicas))))
+    inner = len(rows[0]) - 2
+    rule = f"\n|{'-' * _LABEL_WIDTH}|{'-' * (inner - _LABEL_WIDTH - 1)}|\n"
+    title = f" {'=' * inner}\n|{_centred(_TITLE, inner)}|\n|{'=' * inner}|\n"
+    return title + rule.join(rows) + f"\n {'-' * inner}\n"
+
+
+def _replica_width(replicas: int, cells: Sequence[Cell]) -> int:
+    """The width that fits the largest index, and each label above in its ``span`` cells and the bars between them."""
+    index = len(str(replicas - 1)) + 2
+    return max([index, *(-(-(len(text) + 3) // span) - 1 for text, span in cells)])
+
+
+def _row(label: str, cells: str) -> str:
+    return f"| {label.ljust(_LABEL_WIDTH - 1)}|{cells}|"
+
+
+def _centred(text: str, width: int) -> str:
+    """Centre the text, with the odd blank on the right (str.center differs for some widths)."""
+    left = (width - len(text)) // 2
+    return " " * left + text + " " * (width - len(text) - left)

@@ -44,7 +44,7 @@ BREAKS = {
     ),
     "upwards in passes": (
         "ipu_emu/compiler/rewriting/op_writer.py",
-        "import ipu_emu.compiler.rewriting.unfolding",
+        "import ipu_emu.compiler.rewriting.anchors",
         "Layers of ipu_emu.compiler.rewriting",
     ),
     "a front end in models": (

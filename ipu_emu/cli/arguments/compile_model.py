@@ -17,8 +17,6 @@ from gcl.drawing.units import counted, memory
 from ipu_emu.cli.arguments.onnx_argument import OnnxFile
 from ipu_emu.compiler.annotations import PIPELINE_STAGE
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
-from ipu_emu.compiler.memory.memory_remedies import MemoryNeed
-from ipu_emu.compiler.memory.out_of_memory import memory_need
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
 from ipu_emu.compiler.optimisers.adam_rule import AdamForm, AdamRule, AdamValues
 from ipu_emu.compiler.optimisers.adaptive_rule import AdaptiveRule, AdaptiveValues
@@ -26,7 +24,7 @@ from ipu_emu.compiler.optimisers.lars_rule import LarsRule
 from ipu_emu.compiler.optimisers.sgd_rule import SgdRule, SgdValues
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
-from ipu_emu.compiler.pipeline import PASSES, CompileState, run_passes, start
+from ipu_emu.compiler.pipeline import PASSES, CompileState, run_passes
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
 from ipu_emu.compiler.placement.placement_rules import check_ipus_exist
 from ipu_emu.errors import EmulatorError
@@ -48,6 +46,7 @@ from ipu_emu.predict.placement import can_divide
 from ipu_emu.predict.variable_memory import STATE_BYTES
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
+from ipu_emu.session.footprint import MemoryNeed, memory_need
 
 if TYPE_CHECKING:
     from ipu_emu.predict.calibration.profile import Profile
@@ -176,7 +175,7 @@ class CompileRequest:
         self._share_statistics(graph)
         where = system or smallest_pod(max(4, self.ipus * self.replicas), System.named("pod16"))
         options = self._options(graph, anchor, self._placement(graph, where))
-        return run_passes(start(graph, options), stop_after=stop_after)
+        return run_passes(CompileState(graph, options), stop_after=stop_after)
 
     def _named(self) -> Model:
         """The graph of a named model, with the same sizes as that of predictions."""

@@ -20,9 +20,9 @@ from ipu_emu.cli.output.printing import console, print_json, say, write
 from ipu_emu.compiler.delayed_reports import DelayedReports
 
 if TYPE_CHECKING:
-    from ipu_emu.compiler.memory.memory_remedies import MemoryNeed
     from ipu_emu.predict.prediction import Prediction
     from ipu_emu.program.clock import TimelineSegment
+    from ipu_emu.session.footprint import MemoryNeed
 from popdist_py.messages.named_choice import NamedChoice
 
 #: Busy times are printed in a unit of at most a tenth of the step.

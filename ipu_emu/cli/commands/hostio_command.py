@@ -21,9 +21,9 @@ _HELP = """Run PROGRAM with three kinds of step data on 1, 2, 4 ... instances, a
   generated   random data, generated once and transferred in every step: no preparation
   synthetic   nothing is prepared or moved for a step: the upper limit of the throughput
 
-PROGRAM takes its replicas from poprun-py. It reads its data from an ipu_emu.hostio.Feed or an InfeedQueue, from an
-infeed of a TensorFlow program, or passes it to session.run as a PyStepIO or PyStepIOCallback; the time between runs
-then counts as preparation. Each run ends after --steps timed steps. Times are measured on this machine. In a
+PROGRAM takes its replicas from poprun-py. It reads its data from an ipu_emu.hostio.Feed or from an infeed of a
+TensorFlow program, or passes it to session.run as a PyStepIO or PyStepIOCallback; the time between runs then counts
+as preparation. Each run ends after --steps timed steps. Times are measured on this machine. In a
 poprun-py job, the first instance runs the measurements, on up to as many instances as the job has.
 
 \b

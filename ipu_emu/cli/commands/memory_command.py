@@ -15,10 +15,11 @@ from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.cli.arguments.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, say, write
 from ipu_emu.compiler.delayed_reports import DelayedReports
-from ipu_emu.compiler.memory.memory_remedies import Change, MemoryNeed, Remedies, RemedyKind, find_remedies
 from ipu_emu.hardware import System
 from ipu_emu.models import CATALOGUE
 from ipu_emu.program.clock.machine import WIDEST
+from ipu_emu.session.footprint import MemoryNeed
+from ipu_emu.session.memory_remedies import Change, Remedies, RemedyKind, find_remedies
 
 if TYPE_CHECKING:
     from ipu_emu.cli.arguments.compile_model import CompiledModel, CompileRequest
@@ -58,7 +59,7 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
     from ipu_emu.cli.output.memory_text import text
     from ipu_emu.predict.report import facts
     from ipu_emu.program.clock import ModelledMachine
-    from ipu_emu.program.memory_liveness import ipu_memories
+    from ipu_emu.session.memory_liveness import ipu_memories
 
     request = compile_request(**options)
     ModelledMachine(where, request.replicas, request.ipus)  # raises an error if it does not fit
@@ -125,7 +126,7 @@ def _said(predicted: Prediction) -> str:
 
 def _advice(request: CompileRequest, where: System, compiled: CompiledModel) -> str:
     """The advice for a model that does not fit."""
-    from ipu_emu.compiler.memory.out_of_memory import too_large_for_an_ipu
+    from ipu_emu.session.footprint import too_large_for_an_ipu
 
     note = too_large_for_an_ipu(compiled.executable, compiled.need.limit)
     with DelayedReports() as report:

@@ -12,7 +12,7 @@ from gcl.drawing.canvas import FAINT, INK, MARGIN, WIDTH, Canvas
 from gcl.drawing.units import memory as amount
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
-from ipu_emu.program.memory_liveness import PARTS, IpuMemory
+from ipu_emu.session.memory_liveness import PARTS, IpuMemory
 
 _COLOURS = dict(
     zip(

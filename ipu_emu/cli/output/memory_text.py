@@ -10,7 +10,7 @@ from rich.text import Text
 
 from gcl.drawing.units import memory as amount
 from ipu_emu.hardware import System
-from ipu_emu.program.memory_liveness import PARTS, IpuMemory
+from ipu_emu.session.memory_liveness import PARTS, IpuMemory
 
 _STYLES = dict(
     zip(

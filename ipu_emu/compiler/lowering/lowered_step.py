@@ -12,15 +12,15 @@ the updates too: weights change while micro-batches that started with older weig
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 
 from ipu_emu.compiler.fusion.merge_collectives import Merged, as_groups, is_remote_load
 from ipu_emu.compiler.gradients.gradient import Gradient, GradientReduction
 from ipu_emu.compiler.lowering.accumulation import AccumulationWriter
 from ipu_emu.compiler.lowering.pipelining import Stages
-from ipu_emu.compiler.lowering.weight_preloading import preloaded
 from ipu_emu.compiler.options import CompileOptions, HostStreams
 from ipu_emu.compiler.placement.ipu_copies import COPY
 from ipu_emu.compiler.placement.tensor_places import tensor_places
@@ -43,6 +43,7 @@ from ipu_emu.program.instructions import (
     IpuCopy,
     Leaf,
     Overlap,
+    Preload,
     RemoteLoad,
     RemoteStore,
     Repeat,
@@ -50,6 +51,7 @@ from ipu_emu.program.instructions import (
     ShardCollectives,
     WeightUpdate,
     listing,
+    of_type,
 )
 from ipu_emu.program.memory_layout import aligned
 
@@ -296,3 +298,45 @@ def _without_host_io(program: Sequence[Instruction]) -> Iterator[Instruction]:
     for part in program:
         if not part.is_host_io:
             yield part.with_bodies([tuple(_without_host_io(body)) for body in part.bodies])
+
+
+def preloaded(graph: Graph, leaves: Sequence[Leaf]) -> Iterator[Instruction]:
+    """Yield the ``leaves`` of a micro-batch; weights that do not change meanwhile are loaded one phase ahead.
+
+        Compute a  on IPU 0                 preload
+        RemoteLoad v, w  on IPU 1             RemoteLoad v, w  on IPU 1
+        Compute b  on IPU 1         ->      while
+        ...                                   Compute a  on IPU 0
+                                            Compute b  on IPU 1
+
+    Phases alternate between IPUs, so the next phase begins at the first instruction of another IPU.
+    """
+    changed = {op.inputs[0] for op in graph.ops if op.type == REMOTE_UPDATE and op.phase is not StepPhase.UPDATE}
+    weights = {tensor.id for tensor in graph.with_role(Role.WEIGHT)} - changed
+    runs = list(_runs(leaves))
+    loads = [[], *(list(_loads(run, weights)) for run in runs[1:]), []]
+    for run, own, ahead in zip(runs, loads[:-1], [after for _, after in pairwise(loads)], strict=True):
+        body = tuple(leaf for leaf in run if leaf not in own)
+        if ahead:
+            yield Preload(tuple(ahead), body)
+        else:
+            yield from body
+
+
+def _loads(run: Sequence[Leaf], weights: Collection[str]) -> Iterator[RemoteLoad]:
+    yield from (leaf for leaf in of_type(run, RemoteLoad) if leaf.op.inputs[0] in weights)
+
+
+def _runs(leaves: Sequence[Leaf]) -> Iterator[list[Leaf]]:
+    """Split into runs of instructions on one IPU; an instruction on no IPU belongs to the run before it."""
+    run: list[Leaf] = []
+    last: int | None = None
+    for leaf in leaves:
+        ops = leaf.ops
+        ipu = ops[0].place.ipu if ops else last
+        if run and None not in (ipu, last) and ipu != last:
+            yield run
+            run = []
+        run.append(leaf)
+        last = ipu
+    yield run

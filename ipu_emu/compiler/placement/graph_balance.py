@@ -25,8 +25,7 @@ from ipu_emu.compiler.placement.graph_cuts import CONVOLUTIONS, PRODUCTS, UPDATE
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.hardware import GC200
-from ipu_emu.hardware.rates import TYPICAL
-from ipu_emu.hardware.transfer_rates import host_rate
+from ipu_emu.hardware.rates import TYPICAL, host_rate
 from ipu_emu.ops import TABLE
 from ipu_emu.program.memory_plan import node_in
 from ipu_emu.program.op_cycles import op_cycles

@@ -9,20 +9,23 @@ the body of a While                          is expanded in the same way
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import EmulatorError, UnsupportedError
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops import TABLE, node_of
 from ipu_emu.ops.control.iteration_bounds import with_bound
+from ipu_emu.ops.control.loop_and_while import WHILE
 from ipu_emu.ops.core.node import input_node
+from ipu_emu.ops.insertion import evaluate
 from ipu_emu.ops.normalisation.group_norm import STRIDED
 from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in, stream_id_of
-from ipu_emu.ops.table import TABLE
 
 #: Ops that are random only in training, and collectives, which all replicas must run equally often.
 _UNREPEATED = ("Dropout", "ShapedDropout", "ReplicatedAllReduce", "ReplicatedReduceScatter")
@@ -170,3 +173,16 @@ def _strided(op: Op) -> Op:
     bodies = {key: with_strided_groups(value) for key, value in op.attributes.items() if isinstance(value, Graph)}
     strided = {STRIDED: 1} if op.type == "GroupNormalization" and op.domain else {}
     return replace(op, attributes={**op.attributes, **bodies, **strided}) if bodies or strided else op
+
+
+def constants_of(graph: Graph, ids: Sequence[str]) -> list[NDArray[Any]]:
+    """The values of tensors; raise UnsupportedError where an op needs a step, such as one that draws numbers."""
+    if all(id in graph.data for id in ids):
+        return [graph.data[id] for id in ids]
+    ready = expanded(graph)
+    for op in ready.ops:
+        entry, node = TABLE[op], node_of(ready, op)
+        if entry.kernel is None or entry.random or entry.updates or op.type == WHILE:
+            raise UnsupportedError(f"Op {op.label} is not computed without a step; compute it from an input")
+        ready.data |= zip(op.outputs, evaluate(entry, node, node.values), strict=True)
+    return [ready.data[id] for id in ids]

@@ -12,7 +12,7 @@ import numpy as np
 from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, PIPELINE_STAGE, RECOMPUTE
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.gradients.recomputation import RECOMPUTED
-from ipu_emu.compiler.pipeline import CompileState, pass_named, run_passes, start
+from ipu_emu.compiler.pipeline import CompileState, pass_named, run_passes
 from ipu_emu.compiler.placement.ipu_copies import COPY
 from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.compiler.rewriting.pruning import prune
@@ -68,7 +68,7 @@ def serialised(state: CompileState, view: IrView, model: Graph) -> str:
 
 def _with_control_flow(state: CompileState, model: Graph) -> CompileState:
     """The state with the graph of the model in which calls, branches and loops have not been replaced."""
-    first = start(model, state.options)
+    first = CompileState(model, state.options)
     if pass_named("assign-ipus").applies(state.options):
         first = pass_named("assign-ipus").run(replace(first, graph=model.copy()))
     graph = expanded(first.graph, CONTROL)

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 import popdist_py
 from ipu_emu.compiler.gradients.gradient import Gradient
-from ipu_emu.compiler.memory.memory_remedies import RemedyKind
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
-from ipu_emu.compiler.pipeline import CompileState, start
+from ipu_emu.compiler.pipeline import CompileState
 from ipu_emu.compiler.placement.graph_balance import TooFewOpsError
 from ipu_emu.compiler.placement.placement_rules import check_ipus_exist
 from ipu_emu.errors import EmulatorError, OpenShapeError
@@ -28,12 +27,13 @@ from ipu_emu.popart.ir.serialised_ir import IrView
 from ipu_emu.popart.logger import getLogger
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import InputShapeInfo
-from ipu_emu.popart.options.option_rules import check_combination
+from ipu_emu.popart.session.option_rules import check_combination
 from ipu_emu.popart.session.popart_limits import check_arithmetic, check_limits, check_step
 from ipu_emu.popart.types.enums import DeviceType
 from ipu_emu.program.executable import Executable
-from ipu_emu.session.compiled_program import CompiledProgram, Target, compile_program, key_of, lower, step_graph
+from ipu_emu.session.compiled_program import CompiledProgram, Target, compile_program, key_of, step_graph
 from ipu_emu.session.memory_advice import MemoryAdvice, MemoryRequest
+from ipu_emu.session.memory_remedies import RemedyKind
 from ipu_emu.session.options.compile_options import cache_folder, compile_options, with_streams
 from ipu_emu.session.options.option_enums import TileSet, VirtualGraphMode
 from ipu_emu.session.options.patterns import Patterns
@@ -88,7 +88,7 @@ class Compilation:
 
     def _step(self, options: CompileOptions) -> CompileState:
         try:
-            return step_graph(start(self.model, options))
+            return step_graph(self.model, options)
         except TooFewOpsError as error:
             count = self.target.ipus
             found = min(len(self.model.ops), count)
@@ -140,7 +140,7 @@ class Compilation:
             self.target,
             MemoryAdvice(
                 words,
-                lambda request: start(self._model_of(request), request.options),
+                lambda request: CompileState(self._model_of(request), request.options),
                 report=lambda text: warn(f"the model does not fit; trying {text}"),
             ),
             cache=cache_folder(self.options.cacheFolder()),
@@ -166,11 +166,6 @@ class Compilation:
             for tensor in inputs
         }
         return _read(proto, self.options, shapes).graph
-
-    def lowered(self, *, forward_only: bool = False) -> Executable:
-        """Compile the graph of a step, or its forward pass only."""
-        step = self.final_step
-        return lower(replace(step, options=replace(step.options, forward_only=forward_only)))
 
     @property
     def final_step(self) -> CompileState:

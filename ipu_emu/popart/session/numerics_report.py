@@ -21,15 +21,15 @@ class NumericsReport:
 
     def __init__(self, A0: str, A1: str, B0: str, B1: str) -> None:
         models = [_floats(model) for model in (A0, A1, B0, B1)]
-        if len({len(one) for one in models}) > 1:
+        if len({len(model) for model in models}) > 1:
             raise EmulatorError("GraphProtos have different number of initializers")
         self._changes: dict[str, tuple[_Array, _Array]] = {}
         for id in models[0]:
-            if any(id not in one for one in models):
+            if any(id not in model for model in models):
                 raise EmulatorError(
                     f"The initializer '{id}' is not in all four models; give four states of one model"
                 )
-            first, last, other_first, other_last = (one[id] for one in models)
+            first, last, other_first, other_last = (model[id] for model in models)
             self._changes[id] = (last - first, other_last - other_first)
 
     def getRelativeErrors(self) -> dict[str, float]:

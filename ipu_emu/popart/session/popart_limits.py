@@ -36,9 +36,9 @@ def check_limits(model: Graph, options: SessionOptions, *, training: bool) -> No
         text = rule(input_node(graph, op)) if rule else None
         if text:
             raise EmulatorError(text)
-    asked = any(op.attributes.get(RECOMPUTE) == _AGAIN for _, op in _nodes(model))
+    annotated = any(op.attributes.get(RECOMPUTE) == _AGAIN for _, op in _nodes(model))
     automatic = (RecomputationType.NoRecompute, RecomputationType.Pipeline)
-    if training and asked and options.autoRecomputation not in automatic:
+    if training and annotated and options.autoRecomputation not in automatic:
         raise EmulatorError("A mixture of auto and manual recomputation is not supported")
 
 
@@ -106,24 +106,24 @@ def _nodes(graph: Graph) -> Iterator[tuple[Graph, Op]]:
 
 
 def _rnn(node: Node) -> str | None:
-    given, what = node.op.attributes, described(node.op)
-    activations = [str(name) for name in given.get("activations", [])]
+    attributes, what = node.op.attributes, described(node.op)
+    activations = [str(name) for name in attributes.get("activations", [])]
     if len(activations) > 1:
         return f"{what} only supports 1 activation, {len(activations)} were specified"
     for name in activations:
         if name.lower() not in _KNOWN:
             return f"Activation type '{name}' is not supported for {what}"
     for name in ("activation_alpha", "activation_beta", "clip"):
-        if given.get(name):
+        if attributes.get(name):
             return f"Attribute `{name}' of {what} is not supported"
-    if given.get("direction", "forward") != "forward":
+    if attributes.get("direction", "forward") != "forward":
         return f"{what} only supports `forward' direction"
     return _hidden_size(node)
 
 
 def _lstm(node: Node) -> str | None:
-    given = node.op.attributes
-    activations = [str(name) for name in given.get("activations", [])]
+    attributes = node.op.attributes
+    activations = [str(name) for name in attributes.get("activations", [])]
     if activations and len(activations) not in (1, 3):
         return f"Too many activations ({len(activations)}) specified. Number of activations should be 1 or 3."
     for name in activations:
@@ -131,12 +131,12 @@ def _lstm(node: Node) -> str | None:
             return f"Activation type '{name}' is not supported"
     if len(activations) == 3 and activations[1] != activations[2]:
         return "LSTM activations must be the same for output and forget gates."
-    if given.get("direction", "forward") != "forward":
+    if attributes.get("direction", "forward") != "forward":
         return "LSTMOp attribute `direction' must be unset or `forward'"
     for name in ("activation_alpha", "activation_beta", "clip"):
-        if given.get(name):
+        if attributes.get(name):
             return f"LSTMOp attribute `{name}' is not supported"
-    if given.get("input_forget", 0):
+    if attributes.get("input_forget", 0):
         return "LSTMOp attribute `input_forget' must be set to 0"
     return _hidden_size(node)
 
@@ -146,10 +146,10 @@ def _gru(node: Node) -> str | None:
 
 
 def _hidden_size(node: Node) -> str | None:
-    asked, weights = node.op.attributes.get("hidden_size"), node.input(2).shape
-    if asked is not None and len(weights) == 3 and asked != weights[2]:
+    hidden_size, weights = node.op.attributes.get("hidden_size"), node.input(2).shape
+    if hidden_size is not None and len(weights) == 3 and hidden_size != weights[2]:
         return (
-            f"hidden_size attribute passed to {described(node.op)} ({asked}) does not match hidden size "
+            f"hidden_size attribute passed to {described(node.op)} ({hidden_size}) does not match hidden size "
             f"calculated from recurrenceWeights tensor ({weights[2]})."
         )
     return None
@@ -161,8 +161,8 @@ def _hidden_size(node: Node) -> str | None:
 def _random(node: Node) -> str | None:
     if node.op.attributes.get("seed") is not None:
         return f"{described(node.op)}: Optional seed attribute is not supported. Use session::setRandomSeed instead."
-    asked = node.op.attributes.get("dtype")
-    if asked is not None and dtype_numbered(int(asked)).name == "DOUBLE":
+    dtype = node.op.attributes.get("dtype")
+    if dtype is not None and dtype_numbered(int(dtype)).name == "DOUBLE":
         return "The data type DOUBLE is not supported in Poplar"
     return None
 
@@ -176,7 +176,7 @@ def _average_pool(node: Node) -> str | None:
 
 def _max_pool(node: Node) -> str | None:
     dilations: Sequence[int] = node.op.attributes.get("dilations") or []
-    if any(one != 1 for one in dilations):
+    if any(rate != 1 for rate in dilations):
         return (
             f"MaxPool has dilations {listed(dilations)}. Dilations of value other than 1 are currently not supported."
         )
@@ -185,7 +185,7 @@ def _max_pool(node: Node) -> str | None:
 
 def _conv_transpose(node: Node) -> str | None:
     dilations: Sequence[int] = node.op.attributes.get("dilations") or []
-    return "Non default value for dilations is not supported." if any(one != 1 for one in dilations) else None
+    return "Non default value for dilations is not supported." if any(rate != 1 for rate in dilations) else None
 
 
 # Others

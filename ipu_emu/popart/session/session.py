@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 
 import popdist_py
 from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, to_bytes, with_variables
-from ipu_emu.compiler.memory.out_of_memory import streaming_memory_of
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.rewriting.reserved_prefixes import STASHED
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import ArgumentTypeError, EmulatorError, SessionError
 from ipu_emu.graph import Role
 from ipu_emu.hardware import StreamingMemory
-from ipu_emu.hostio.host_weights import HostWeights
 from ipu_emu.hostio.step_runner import StepRunner
 from ipu_emu.hostio.weights_digest import report_digest
 from ipu_emu.onnx.files import Source
@@ -30,9 +28,9 @@ from ipu_emu.popart.devices.device_manager import DeviceInfo, printed
 from ipu_emu.popart.ir.serialised_ir import serialised
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import InputShapeInfo
-from ipu_emu.popart.options.option_rules import check_cycle_counter
 from ipu_emu.popart.session.compilation import Compilation, check_sync
 from ipu_emu.popart.session.external_variables import ExternalVariables
+from ipu_emu.popart.session.option_rules import check_cycle_counter
 from ipu_emu.popart.session.popart_limits import check_replaced
 from ipu_emu.popart.session.random_state import RandomState
 from ipu_emu.popart.session.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
@@ -41,6 +39,8 @@ from ipu_emu.popart.types.tensor_info import TensorInfo
 from ipu_emu.program.clock import TimelineSegment
 from ipu_emu.program.executable import Executable, ProgramReport
 from ipu_emu.session.compiled_program import CompiledProgram
+from ipu_emu.session.footprint import streaming_memory_of
+from ipu_emu.session.host_weights import HostWeights
 from ipu_emu.session.loaded_program import LoadedProgram
 from ipu_emu.session.options.compile_options import data_mode, synthetic_values
 from ipu_emu.session.options.engine_options import STREAMING_FOLDER, engine_options
@@ -433,3 +433,19 @@ class Session:
             self.deviceInfo.detach()
         if self._streaming is not None:
             self._streaming.clear()
+
+
+class InferenceSession(Session):
+    """Runs the forward part of a model."""
+
+    def __init__(
+        self,
+        fnModel: Source,
+        dataFlow: DataFlow,
+        deviceInfo: DeviceInfo,
+        inputShapeInfo: InputShapeInfo | None = None,
+        patterns: Patterns | None = None,
+        userOptions: SessionOptions | None = None,
+        name: str = "inference",
+    ) -> None:
+        super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name, patterns=patterns)

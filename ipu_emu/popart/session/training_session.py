@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
+import numpy as np
+
 from ipu_emu.compiler.options import TrainingOptions
+from ipu_emu.compiler.pipeline import lowered
 from ipu_emu.engine import Engine
-from ipu_emu.engine.forward_program import ForwardProgram
 from ipu_emu.errors import EmulatorError, PoplarRuntimeError
 from ipu_emu.graph import Role
 from ipu_emu.onnx.files import Source
@@ -67,7 +69,7 @@ class TrainingSession(Session):
             yield forward
 
     def _load_forward(self) -> Engine:
-        return self._on_device.engine_of(self._compilation.lowered(forward_only=True))
+        return self._on_device.engine_of(lowered(self._compilation.final_step.forward_only))
 
     def close(self) -> None:
         """Disconnect from the collectives and release the device. An extension of PopART."""
@@ -92,3 +94,38 @@ class TrainingSession(Session):
             f"There is no stream '{streamHandle}': only ops in C++ have streams of their own, and these cannot be "
             "loaded. Use PyStepIOCallback for inputs and anchors"
         )
+
+
+class ForwardProgram:
+    """The forward pass as a second program with its own memory, which ``make`` creates at its first use.
+
+    Running statistics, which the forward pass changes, are copied back after each step.
+    """
+
+    def __init__(self, make: Callable[[], Engine]) -> None:
+        self._make = make
+        self._engine: Engine | None = None
+
+    @contextmanager
+    def with_values_of(self, trained: Engine) -> Iterator[Engine]:
+        """Yield the engine of the forward pass with the variables of ``trained``; copy them back afterwards."""
+        self._engine = self._engine or self._make()
+        self._engine.steps, self._engine.seed = trained.steps, trained.seed
+        _copy(trained, self._engine)
+        yield self._engine
+        _copy(self._engine, trained)
+
+    def close(self) -> None:
+        """End the threads of the engine."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+
+def _copy(source: Engine, target: Engine) -> None:
+    """Copy the variables that both engines have."""
+    known = source.executable.plan.placements
+    for id, placement in target.executable.plan.placements.items():
+        if id in known and placement.tensor.role.is_variable:
+            for replica in range(source.replicas.local):
+                np.copyto(target.view(id, replica), source.view(id, replica))

@@ -295,8 +295,10 @@ _WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
 
 def check_arguments(call: Call, func: Any) -> None:
     """Raise poptorch.Error for an argument of ``func`` off its default that has an effect and was not read."""
-    defaults = {arg.name: arg.default_value for arg in func._schema.arguments if arg.has_default_value()}
-    allowed = _IN_RESULT.union(_WITHOUT_EFFECT.get(call.name, ()))
+    arguments = func._schema.arguments
+    defaults = {arg.name: arg.default_value for arg in arguments if arg.has_default_value()}
+    written = {arg.name for arg in arguments if arg.alias_info is not None and arg.alias_info.is_write}
+    allowed = _IN_RESULT.union(_WITHOUT_EFFECT.get(call.name, ()), written)
     left = [name for name in call.arguments.unread(defaults) if name not in allowed]
     if "generator" in left:
         raise call.refuse("it draws from a generator of the host, and devices have their own; leave generator out")

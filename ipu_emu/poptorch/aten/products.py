@@ -23,14 +23,18 @@ def _matmul(second: str) -> Rule:
     return lambda call: _product(call, call.x, call.value(second))
 
 
-def _addmm(first: str, second: str) -> Rule:
+def _addmm(first: str, second: str, *, multiplies_by_zero: bool = False) -> Rule:
     def rule(call: Call) -> Value:
-        a = call.value(first)
-        product = _product(call, a, call.value(second))
+        a, b = call.value(first), call.value(second)
         alpha, beta = call.get("alpha", 1), call.get("beta", 1)
+        other = cast(call.value("self"), a.tensor.dtype)
+        if alpha == 0 and not multiplies_by_zero:  # NaN and infinity in the matrices do not count
+            return (other.like(0.0) if beta == 0 else other if beta == 1 else other.scaled(beta)).spread_to(
+                call.shape
+            )
+        product = _product(call, a, b)
         if alpha != 1:
             product = product.scaled(alpha)
-        other = cast(call.value("self"), a.tensor.dtype)
         if beta == 0:
             return product
         return product + (other if beta == 1 else other.scaled(beta))
@@ -144,7 +148,7 @@ RULES: dict[str, Rule] = {
     "_trilinear": _bilinear,
     "addmm": _addmm("mat1", "mat2"),
     "addmv": _addmm("mat", "vec"),
-    "baddbmm": _addmm("batch1", "batch2"),
+    "baddbmm": _addmm("batch1", "batch2", multiplies_by_zero=True),
     "bmm": _matmul("mat2"),
     "cosine_similarity": in_float(_cosine_similarity),
     "convolution": _convolution,
@@ -156,4 +160,5 @@ RULES: dict[str, Rule] = {
     "mm": _matmul("mat2"),
     "mv": _matmul("vec"),
     "outer": _outer,
+    "vdot": _matmul("other"),
 }

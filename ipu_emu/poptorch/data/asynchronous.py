@@ -81,9 +81,20 @@ def _next(channel: Any) -> Any:
 
 
 def _fill(
-    dataset: Any, rebatched: tuple[int | None, bool], forever: bool, buffers: int, channels: Any, begin: bool
+    dataset: Any,
+    rebatched: tuple[int | None, bool],
+    forever: bool,
+    buffers: int,
+    channels: Any,
+    begin: bool,
+    start_method: str,
 ) -> None:
-    """Load the data set pass by pass; a message on ``commands`` starts the next one."""
+    """Load the data set pass by pass; a message on ``commands`` starts the next one.
+
+    Workers of the data set start by ``start_method``, that of the program: in the way of this process, each of them
+    may import the program again.
+    """
+    multiprocessing.set_start_method(start_method, force=True)
     free, ready, commands = channels
     slots: list[list[torch.Tensor]] = []
     try:
@@ -174,7 +185,8 @@ class AsynchronousDataAccessor:
         self._failure: str | None = None
         self._in_pass = self._begun
         channels = (self._free, self._ready, self._commands)
-        arguments = (dataset, (rebatched_size, drop_last), load_indefinitely, count, channels, self._begun)
+        method = multiprocessing.get_start_method()
+        arguments = (dataset, (rebatched_size, drop_last), load_indefinitely, count, channels, self._begun, method)
         self._process = context.Process(target=_fill, args=arguments)  # not a daemon: daemons cannot have workers
         self._process.start()
         self._stop: Callable[[], Any] = weakref.finalize(self, _stop, self._process, channels)

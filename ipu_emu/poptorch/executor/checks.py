@@ -18,12 +18,30 @@ def checked_options(model: Any, options: Any, *, training: bool) -> Options:
     if not isinstance(model, torch.nn.Module):
         described = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
         raise TypeError(f"poptorch.{name} takes a torch.nn.Module, and got {described}")
+    _check_module(model)
     options = Options() if options is None else options
     if not isinstance(options, Options):
         raise TypeError(
             f"poptorch.{name} takes poptorch.Options(), and got a {type(options).__name__} as its options"
         )
     return options
+
+
+def _check_module(model: torch.nn.Module) -> None:
+    """Raise poptorch.Error for parts of a module that cannot be recorded."""
+    for path, part in model.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            where = f"{path} of the module" if path else "The module"
+            raise refusal(
+                f"{where} is a torch.jit.ScriptModule, whose ops cannot be recorded; use its nn.Module instead"
+            )
+    for path, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if torch.nn.parameter.is_lazy(tensor):
+            raise refusal(f"{path} of the module has no shape before a first call; call the module once on the host")
+        if tensor.is_complex():
+            raise refusal(
+                f"{path} of the module is complex, which IPUs do not support; keep two real tensors instead"
+            )
 
 
 def check_inference(options: Options) -> None:

@@ -9,10 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, PIPELINE_STAGE
-from ipu_emu.compiler.memory.memory_remedies import RemedyKind
 from ipu_emu.compiler.optimisers.update_rule import UpdateRule
 from ipu_emu.compiler.options import TrainingOptions
-from ipu_emu.compiler.pipeline import start
+from ipu_emu.compiler.pipeline import CompileState
 from ipu_emu.compiler.placement.graph_balance import MicroBatchWork, SharedWeights, balanced_places
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
@@ -24,10 +23,12 @@ from ipu_emu.poptorch.executor.session_options import session_options
 from ipu_emu.poptorch.graph_writer import BLOCK
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
+from ipu_emu.poptorch.system import uses_ipu_model
 from ipu_emu.poptorch.tracing.trace import ModuleTrace
 from ipu_emu.program.anchors import Anchor, Return
-from ipu_emu.session.compiled_program import CompiledProgram, Target, compile_program, step_graph
+from ipu_emu.session.compiled_program import CompiledProgram, Target, compile_program
 from ipu_emu.session.memory_advice import MemoryAdvice
+from ipu_emu.session.memory_remedies import RemedyKind
 from ipu_emu.session.options.compile_options import cache_folder, compile_options, loss_scaler, with_streams
 from ipu_emu.session.options.session_options import SessionOptions
 
@@ -88,11 +89,11 @@ def _compiled(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> 
     inputs = [tensor.id for tensor in graph.with_role(Role.INPUT)]
     chosen = with_streams(chosen, session, batches, ModelProperties(), inputs, sync=options.sync_pattern.name)
     return compile_program(
-        step_graph(start(graph, chosen)),
+        CompileState(graph, chosen),
         _target(options, session, ipus),
         MemoryAdvice(
             _WORDS | {RemedyKind.MORE_IPUS: strategy.more_ipus},
-            lambda request: start(graph, request.options),
+            lambda request: CompileState(graph, request.options),
             further=_FURTHER,
         ),
         cache=cache_folder(session.cacheFolder()),
@@ -108,7 +109,12 @@ def _target(options: Options, session: SessionOptions, ipus: int) -> Target:
         total=session.getGlobalReplicationFactor(),
         io_tiles=session.numIOTiles,
         version=_VERSIONS.get(options.ipu_version, "") if offline else "",
+        model=_on_model(options),
     )
+
+
+def _on_model(options: Options) -> bool:
+    return uses_ipu_model() if options.use_model is None else bool(options.use_model)
 
 
 def _training_options(trace: ModuleTrace, session: SessionOptions, rule: UpdateRule | None) -> TrainingOptions | None:
@@ -170,7 +176,7 @@ def _check_ipus(options: Options, ipus: int) -> None:
             f"Too many IPUs requested ({total}). Experiments that need more than {_MOST_IPUS} IPUs need several "
             "processes, started with poprun-py"
         )
-    if rounded == total or options.use_model:
+    if rounded == total or _on_model(options) or options.auto_round_num_ipus is None:
         return
     if options.auto_round_num_ipus:
         warnings.warn(

@@ -1,4 +1,4 @@
-"""Device program: a compiled trace on its device, with PyTorch's tensors in and out."""
+"""Device program: a trace, compiled, on its device, with PyTorch's tensors in and out."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ipu_emu.engine import Engine
 from ipu_emu.errors import EmulatorError, PoplarError
 from ipu_emu.graph import Role
 from ipu_emu.hostio.feeds.array_feed import ArrayFeed
-from ipu_emu.hostio.host_weights import HostWeights
 from ipu_emu.hostio.step_runner import StepRunner
 from ipu_emu.poptorch.dtypes import as_numpy
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.arguments import anchor_array
+from ipu_emu.poptorch.executor.compiling import compile_trace
 from ipu_emu.poptorch.executor.session_options import session_options
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.tracing.trace import ModuleTrace
-from ipu_emu.session.compiled_program import CompiledProgram
+from ipu_emu.session.host_weights import HostWeights
 from ipu_emu.session.loaded_program import LoadedProgram, update_scalars
 from ipu_emu.session.options.compile_options import data_mode
 from ipu_emu.session.options.engine_options import STREAMING_FOLDER, engine_options
@@ -33,16 +33,13 @@ from popdist_py.trace import Category, span
 class DeviceProgram(LoadedProgram):
     """``attach`` loads the weights; ``run`` runs one step."""
 
-    def __init__(
-        self, trace: ModuleTrace, compiled: CompiledProgram, options: Options, rule: UpdateRule | None
-    ) -> None:
-        step = compiled.step
-        training = rule is not None
+    def __init__(self, trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> None:
+        compiled, training = compile_trace(trace, options, rule), rule is not None
         session = session_options(options, training=training, ipus=compiled.target.ipus)
         super().__init__(
             compiled,
             "training" if training else "inference",
-            HostWeights(step.graph, step.gradients),
+            HostWeights(compiled.step.graph, compiled.step.gradients),
             folder=engine_options(session.engineOptions).get(STREAMING_FOLDER),
             watch=bool(session.enableFloatingPointChecks),
         )
@@ -50,7 +47,6 @@ class DeviceProgram(LoadedProgram):
         self.seconds: list[tuple[float, float, float]] = []
         self.random_state = (int(options.random_seed or 0), 0)
         self._steps = StepRunner(data_mode(session), frozenset())
-        self.write_profile()
 
     # The device
 

@@ -18,13 +18,14 @@ from ipu_emu.poptorch.enums import ConnectionType, MeanReductionStrategy, Output
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.arguments import Arguments, as_output, cleaned, first_micro_batch, rebuilt
 from ipu_emu.poptorch.executor.checks import check_buffers, check_inference, check_overlap, checked_options
-from ipu_emu.poptorch.executor.compiling import compile_trace, output_mode
+from ipu_emu.poptorch.executor.compiling import output_mode
 from ipu_emu.poptorch.executor.device_program import DeviceProgram, TrainedState
 from ipu_emu.poptorch.executor.hooks import compilation
 from ipu_emu.poptorch.executor.inspection import Inspection
 from ipu_emu.poptorch.executor.paused_collection import paused_collection
+from ipu_emu.poptorch.executor.recorded_state import RecordedState
 from ipu_emu.poptorch.executor.saved_program import read_program, write_program
-from ipu_emu.poptorch.executor.wrapped_modules import executor_of, unwrap, wrap
+from ipu_emu.poptorch.executor.wrapped_modules import executor_of, offer_groupings, unwrap, withdraw_groupings, wrap
 from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
 from ipu_emu.poptorch.optim.update_rules import (
     OF_POPTORCH,
@@ -35,7 +36,6 @@ from ipu_emu.poptorch.optim.update_rules import (
     unexpected_attributes,
 )
 from ipu_emu.poptorch.options.options import Options
-from ipu_emu.poptorch.replica_grouping import offer_groupings, withdraw_groupings
 from ipu_emu.poptorch.tracing.trace import ModuleTrace, trace_module
 
 
@@ -65,6 +65,7 @@ class PoplarExecutor(Inspection):
         self._compile_seconds: float | None = None
         self._warned: set[str] = set()
         self._modes: list[tuple[str, torch.nn.Module, bool]] = []
+        self._recorded: RecordedState | None = None
         if not training:
             check_inference(self._options)
         if training:
@@ -141,6 +142,8 @@ class PoplarExecutor(Inspection):
         self._compile(args, kwargs)
         if self._options.connection_type is ConnectionType.Always:
             self._attach()
+        else:
+            self._compiled_program().write_profile()
 
     @paused_collection()
     def _compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -149,8 +152,8 @@ class PoplarExecutor(Inspection):
         if other is not None and other is not self:
             other.copyWeightsToHostIfNeeded()
         trace, self._arguments = self._trace(args, kwargs)
-        if self._training:
-            self._modes = [(name, module, module.training) for name, module in self._user_model.named_modules()]
+        self._modes = [(name, module, module.training) for name, module in self.model.named_modules()]
+        self._recorded = RecordedState(self._user_model, self._model)
         if self._training and maximizes(self._optimizer):
             trace.negate_loss()
         check_buffers(self._model, trace.changed_buffers, self._options)
@@ -164,10 +167,10 @@ class PoplarExecutor(Inspection):
         for long, mode, _ in self._options.anchored_tensors.values():
             if self._training and mode is None and output_mode(self._options, training=True) is OutputMode.Default:
                 raise Error(f"No output mode for {long}")
-        compiled = compile_trace(trace, self._options, rule)
+        program = DeviceProgram(trace, self._options, rule)
         mode = output_mode(self._options, training=self._training)
-        check_overlap(trace.overlaps, self._options, mode, compiled.target.ipus)
-        self._program = DeviceProgram(trace, compiled, self._options, rule)
+        check_overlap(trace.overlaps, self._options, mode, program.compiled.target.ipus)
+        self._program = program
         if isinstance(self._optimizer, Optimizer):
             self._optimizer._state_source = None if self._offline else self._optimizer_values
         if other := (executor_of(self._user_model) if not self._training else None):
@@ -206,6 +209,9 @@ class PoplarExecutor(Inspection):
                 self._mode_has_changed(name, mode)
                 break
         self._refresh()
+        if self._recorded is not None:
+            for text in self._recorded.changes():
+                self._warn_of_change(text)
         tensors = self._given
         outputs = self._program.run([cleaned(tensor, f"{number}") for number, tensor in enumerate(tensors)])
         if self._training:
@@ -217,10 +223,12 @@ class PoplarExecutor(Inspection):
 
     def _mode_has_changed(self, name: str, mode: bool) -> None:
         """Warn, once, that the mode of a module is not the one that was compiled."""
-        text = _changed_mode(name, mode)
+        self._warn_of_change(_changed_mode(name, mode))
+
+    def _warn_of_change(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
-            warnings.warn(f"{text}; the compiled program runs as before", stacklevel=3)
+            warnings.warn(f"{text}; the compiled program runs as before", stacklevel=4)
 
     def _start(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Compile for the first arguments, match later ones with them, and attach to a device if there is none."""
@@ -269,11 +277,18 @@ class PoplarExecutor(Inspection):
                 self._program.set_scalars(self._rule(self._program.trace))
             return
         other = executor_of(self._user_model)
-        if other is not None and other._updates != self._seen_updates:
+        if other is None:
+            return
+        if other._updates != self._seen_updates:
             other.copyWeightsToHostIfNeeded()
             self._seen_updates = other._updates
             self._program.take(self._tensors())
             self._program.upload()
+        self._host_is_device()  # what changed since is what the other copied to the host
+
+    def _host_is_device(self) -> None:
+        if self._recorded is not None:
+            self._recorded.host_is_device()
 
     # The device
 
@@ -285,6 +300,7 @@ class PoplarExecutor(Inspection):
     def _attach(self) -> None:
         assert self._program is not None
         self._program.take(self._tensors())
+        self._host_is_device()
         try:
             self._program.attach()
         except EmulatorError as error:
@@ -341,6 +357,7 @@ class PoplarExecutor(Inspection):
         self._dirty = False  # first, because reading tensors would fetch again
         self._host_buffers_stale = False
         self._program.give(self._tensors())
+        self._host_is_device()
         if self._training:
             report_digest(self._user_model)
 
@@ -363,6 +380,7 @@ class PoplarExecutor(Inspection):
         self._dirty = False
         program.take(self._tensors())
         program.upload()
+        self._host_is_device()
         if self._training:
             self._updates += 1
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ipu_emu.poptorch.replica_grouping import offer_grouping, withdraw_grouping
+from ipu_emu.poptorch.tracing.replica_grouping import NAME, ReplicaGrouping
 
 _LINK = "_poptorch_executor"
 _READS = frozenset(("forward", "_parameters", "_buffers", "_modules"))
@@ -126,7 +126,7 @@ def wrap(module: Any, executor: Any) -> None:
         if type(tensor) in (torch.nn.Parameter, torch.Tensor):
             tensor.__class__ = kind
         tensor.__dict__[_LINK] = executor
-        offer_grouping(tensor)
+        tensor.__dict__.setdefault(NAME, ReplicaGrouping())
     module.__class__ = _subclass(type(module))
     module.__dict__[_LINK] = executor
 
@@ -140,8 +140,22 @@ def unwrap(module: Any) -> None:
     module.__class__ = original
     for tensor in [*module.parameters(), *module.buffers()]:
         tensor.__dict__.pop(_LINK, None)
-        withdraw_grouping(tensor)
+        tensor.__dict__.pop(NAME, None)
         if type(tensor) is PoptorchParameter:
             tensor.__class__ = torch.nn.Parameter
         elif type(tensor) is PoptorchBuffer:
             tensor.__class__ = torch.Tensor
+
+
+def offer_groupings(module: torch.nn.Module) -> None:
+    """Add ``replicaGrouping`` to the parameters of a module."""
+    for tensor in module.parameters():
+        tensor.__dict__.setdefault(NAME, ReplicaGrouping())
+
+
+def withdraw_groupings(module: torch.nn.Module, *, all_of_them: bool) -> None:
+    """Undo ``offer_groupings`` for the parameters without groups, or for all."""
+    for tensor in module.parameters():
+        grouping = tensor.__dict__.get(NAME)
+        if all_of_them or grouping is None or grouping.groups is None:
+            tensor.__dict__.pop(NAME, None)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+import popdist_py
 from ipu_emu.poptorch.enums import MeanReductionStrategy, ReductionType
 from ipu_emu.poptorch.options.option_group import OptionGroup, checked
 from ipu_emu.session.options.without_effect import say_without_effect
@@ -115,7 +116,10 @@ class _DistributedOptions(OptionGroup):
 
     def __init__(self) -> None:
         super().__init__(num_distributed_processes=1, distributed_process_id=0)
-        self.setEnvVarNames("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
+        if popdist_py.isPopdistEnvSet():  # whatever the MPI is that started the instances
+            self.configureProcessId(popdist_py.getInstanceIndex(), popdist_py.getNumInstances())
+        else:
+            self.setEnvVarNames("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
 
     def disable(self) -> _DistributedOptions:
         """Run as the only process, regardless of the environment."""

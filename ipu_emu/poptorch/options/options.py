@@ -200,7 +200,7 @@ class Options(OptionGroup):
         )
 
     def useIpuModel(self, use_model: bool) -> Options:
-        """Accepted; every device is emulated."""
+        """Run on an IPU Model, which has any number of IPUs and does not support replication."""
         return self.set(use_model=checked("use_model", use_model, bool))
 
     def useIpuId(self, ipu_id: int) -> Options:

@@ -18,6 +18,7 @@ class RunningTrace(Protocol):
     training: bool
     multi_conv: bool
     overlaps: list[str]
+    outer_scopes: list[str]
 
     def mark(self, tensor: torch.Tensor) -> None:
         """Record a loss."""

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.rewriting.constant_evaluation import constants_of
+from ipu_emu.compiler.rewriting.expansion import constants_of
 from ipu_emu.errors import EmulatorError, UnsupportedError
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, check_arguments, tensors_in

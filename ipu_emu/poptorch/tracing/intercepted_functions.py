@@ -18,25 +18,13 @@ from ipu_emu.poptorch.tracing.recorder import OpRecorder
 #: The functions whose results are losses.
 LOSSES: frozenset[Any] = frozenset(
     getattr(F, name)
-    for name in [
-        "l1_loss",
-        "mse_loss",
-        "smooth_l1_loss",
-        "cross_entropy",
-        "nll_loss",
-        "binary_cross_entropy",
-        "binary_cross_entropy_with_logits",
-        "kl_div",
-        "poisson_nll_loss",
-        "hinge_embedding_loss",
-        "soft_margin_loss",
-        "multilabel_soft_margin_loss",
-        "cosine_embedding_loss",
-        "margin_ranking_loss",
-        "triplet_margin_loss",
+    for name in (
+        "l1_loss", "mse_loss", "smooth_l1_loss", "cross_entropy", "nll_loss", "binary_cross_entropy",
+        "binary_cross_entropy_with_logits", "kl_div", "poisson_nll_loss", "hinge_embedding_loss", "soft_margin_loss",
+        "multilabel_soft_margin_loss", "cosine_embedding_loss", "margin_ranking_loss", "triplet_margin_loss",
         "ctc_loss",
-    ]
-)
+    )
+)  # fmt: skip
 
 _RECURRENT = {torch.lstm: "lstm", torch.gru: "gru", torch.rnn_tanh: "rnn_tanh", torch.rnn_relu: "rnn_relu"}
 _NAMES = ("input", "states", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional", "batch_first")
@@ -92,7 +80,8 @@ class Functions(TorchFunctionMode):
             tensors = [arguments["input"], *arguments["states"], *arguments["params"]]
             same = arguments["input"].dim() == 3
             # Projected layers have a third matrix.
-            plain = len(arguments["params"]) % (4 if arguments["has_biases"] else 2) == 0
+            layers = arguments["num_layers"] * (2 if arguments["bidirectional"] else 1)
+            plain = len(arguments["params"]) == layers * (4 if arguments["has_biases"] else 2)
             if self._knows(*tensors) and same and plain:
                 out = self._run_aside(func, args, kwargs)
                 return self._recorder.composite(_RECURRENT[func], arguments, out)

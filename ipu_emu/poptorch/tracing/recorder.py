@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,29 +21,24 @@ from ipu_emu.poptorch.blocks import BlockLog
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 from ipu_emu.poptorch.tracing.host_arithmetic import host_result
-from ipu_emu.poptorch.tracing.skipped_products import PRODUCTS, zeros_of_product
 from ipu_emu.poptorch.tracing.storages import Storages
 
 #: In-place random ops; they have separate rules because they ignore the old values.
 _IN_PLACE = {"normal": "normal_in"}
+#: Ops that change the sizes and strides of a tensor in place.
+_TURNS = frozenset(("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze"))
 #: Ops that return a value to the host.
 _TO_HOST = {"_local_scalar_dense": "item", "is_nonzero": "is_nonzero", "equal": "equal"}
 #: Ops whose later operands are cast to the type of the first.
-_CAST_TO_FIRST = frozenset(
-    [
-        "convolution",
-        "addmm",
-        "mm",
-        "bmm",
-        "baddbmm",
-        "native_layer_norm",
-        "native_batch_norm",
-        "native_group_norm",
-        "linear",
-    ]
-)
-_PACKAGE = str(Path(__file__).parents[1])
+_CAST_TO_FIRST = frozenset({
+    "convolution", "addmm", "mm", "bmm", "baddbmm", "native_layer_norm", "native_batch_norm", "native_group_norm",
+    "linear",
+})  # fmt: skip
+_PACKAGES = tuple(str(Path(__file__).parents[3] / name) for name in ("ipu_emu", "popdist_py"))
 _FACTORIES = frozenset(["empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"])
+#: The ATen ops that take most of the time of a forward pass, with the position of the first factor; the second
+#: one follows it.
+PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "convolution": 0}
 
 
 class OpRecorder(TorchDispatchMode):
@@ -73,6 +69,11 @@ class OpRecorder(TorchDispatchMode):
         arguments = _bound(func, args, kwargs)
         tensors = list(tensors_in(arguments.values()))
         mutated = [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        if any(self.storages.is_of_an_earlier_call(tensor) for tensor in tensors):
+            raise Error(
+                f"{self.where()} uses a tensor that an earlier call of forward computed, and the graph is recorded "
+                "once: keep it in a buffer, which forward changes in place"
+            )
         if base in _FACTORIES:
             return func(*args, **kwargs).zero_()  # what the memory held before must not become a constant
         if not any(self.storages.knows(tensor) for tensor in tensors) and (
@@ -112,16 +113,26 @@ class OpRecorder(TorchDispatchMode):
         for name in mutated:
             if isinstance(arguments.get(name), torch.Tensor):
                 self.storages.prepare(arguments[name])
-        # Parts of an unsafe split, which recurrent cells use, share the memory of the whole.
-        is_view = base.startswith("unsafe_") or any(r.alias_info is not None for r in func._schema.returns)
+        # Parts of an unsafe split, which recurrent cells use, share the memory of the whole, as an unsafe view does.
+        is_view = base.lstrip("_").startswith("unsafe_") or any(
+            r.alias_info is not None for r in func._schema.returns
+        )
         read = self.storages.read if is_view and not mutated else self._operand
         values = {id(tensor): read(tensor) for tensor in tensors}
         # Results that cannot be read on the host need no values there.
         unread = (
             base in PRODUCTS and not mutated and not all(value.tensor.id in self.known for value in values.values())
         )
+        destinations = [(kwargs[name], kwargs[name].shape) for name in mutated if name in kwargs]
         out = zeros_of_product(base, func, args, kwargs) if unread else func(*args, **kwargs)
+        if any(tensor.shape != shape for tensor, shape in destinations):
+            raise Error(f"{base} in {self.where()} gives its out= another shape; give it a tensor of the right shape")
         results = _flat(out)
+        if any(result.is_complex() for result in results):
+            raise Error(
+                f"aten::{base} in {self.where()} gives complex numbers, which IPUs do not support; compute with "
+                "real and imaginary parts"
+            )
         if any(result.layout is not torch.strided or result.device.type != "cpu" for result in results):
             raise Error(
                 f"aten::{base} in {self.where()}: layout and device of its result are not those of a dense "
@@ -135,8 +146,12 @@ class OpRecorder(TorchDispatchMode):
             check_arguments(call, func)
         if any(result.alias_info is not None and result.alias_info.is_write for result in func._schema.returns):
             for name, value in zip(mutated, outputs, strict=False):
-                if value is not None and isinstance(arguments[name], torch.Tensor):
-                    self.storages.write(arguments[name], value)
+                if value is None or not isinstance(arguments[name], torch.Tensor):
+                    continue
+                if base in _TURNS:
+                    self.storages.turned(arguments[name], value)
+                else:
+                    self.storages.write(arguments[name], self._changed(arguments[name], value))
             return out
         for number, (result, value) in enumerate(zip(results, outputs, strict=True)):
             if value is None or not result.numel():
@@ -155,6 +170,13 @@ class OpRecorder(TorchDispatchMode):
         if (torch.is_grad_enabled() and follows) or value.tensor.id not in self.carrying:
             return value
         return self.carrying.detached(value)
+
+    def _changed(self, tensor: torch.Tensor, value: Value) -> Value:
+        """The new value of a tensor; if PyTorch does not record the change, gradients pass to the old value."""
+        old = self.storages.read(tensor)
+        if (torch.is_grad_enabled() and tensor.requires_grad) or old.tensor.id not in self.carrying:
+            return value
+        return self.carrying.detached(value) + (old - self.carrying.detached(old))
 
     def _write(self, tensor: torch.Tensor, value: Value) -> None:
         """Change a tensor in place, which may be a constant."""
@@ -219,7 +241,7 @@ class OpRecorder(TorchDispatchMode):
         frame: Any = sys._getframe()
         while frame is not None:
             file = frame.f_code.co_filename
-            if "/torch/" not in file and not file.startswith(_PACKAGE):
+            if "/torch/" not in file and not file.startswith(_PACKAGES) and file != contextlib.__file__:
                 return file, frame.f_lineno
             frame = frame.f_back
         return "", 0
@@ -307,3 +329,31 @@ class _KnownValues:
         role = self._graph.tensors[id].role
         is_parameter = role is Role.WEIGHT and id not in self.buffers
         return role is not Role.INPUT and not is_parameter and id not in self._unknown
+
+
+def zeros_of_product(name: str, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+    """Return zeros with the shape and type of the result of one of ``PRODUCTS``; raise the same errors as PyTorch."""
+    first, second = args[PRODUCTS[name] : PRODUCTS[name] + 2]
+    if name == "convolution":
+        product = func(*map(_abstract, args), **kwargs)
+        return torch.zeros(product.shape, dtype=product.dtype)
+    shape = (*first.shape[:-1], second.shape[-1])
+    if not _match(first, second) or not all(_spreads(tensor, shape) for tensor in args[: PRODUCTS[name]]):
+        return func(*args, **kwargs)
+    return torch.zeros(shape, dtype=first.dtype)
+
+
+def _abstract(argument: Any) -> Any:
+    if not isinstance(argument, torch.Tensor):
+        return argument
+    return torch.empty_strided(argument.shape, argument.stride(), dtype=argument.dtype, device="meta")
+
+
+def _match(first: torch.Tensor, second: torch.Tensor) -> bool:
+    same = first.dtype == second.dtype and first.dim() == second.dim() and first.shape[:-2] == second.shape[:-2]
+    return bool(same and first.shape[-1] == second.shape[-2])
+
+
+def _spreads(added: torch.Tensor, shape: tuple[int, ...]) -> bool:
+    sizes = zip(reversed(added.shape), reversed(shape), strict=False)
+    return added.dim() <= len(shape) and all(size in (1, full) for size, full in sizes)

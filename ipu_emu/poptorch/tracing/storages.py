@@ -19,6 +19,7 @@ import torch
 
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.dtypes import as_numpy
+from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 
 _Key = tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]
@@ -47,19 +48,33 @@ def _key(tensor: torch.Tensor) -> _Key:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except NotImplementedError:
+        raise Error(
+            "forward uses tensors without memory of their own, such as those of torch.func.grad, which cannot be "
+            "recorded; write derivatives as ops of forward",
+            "poptorch_py_error",
+        ) from None
 
 
 class Storages:
-    """The values of tensors; those that do not depend on the device are constants."""
+    """The values of tensors; those that do not depend on the device are constants.
 
-    def __init__(self, writer: GraphWriter) -> None:
-        self._writer = writer
+    ``earlier``: those of an earlier recording, whose tensors the module may have kept.
+    """
+
+    def __init__(self, writer: GraphWriter, earlier: Storages | None = None) -> None:
+        self._writer, self._earlier = writer, earlier
         self._storages: dict[int, _Storage] = {}
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor depends on values of the device."""
         return _address(tensor) in self._storages
+
+    def is_of_an_earlier_call(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor depends on values of the device in an earlier recording alone."""
+        return self._earlier is not None and self._earlier.knows(tensor) and not self.knows(tensor)
 
     def set(self, tensor: torch.Tensor, value: Value) -> None:
         """Give a tensor with memory of its own a value."""
@@ -101,6 +116,16 @@ class Storages:
         key = _key(tensor)
         if key not in storage.views and key != _key(base):
             storage.views[key] = _View(value, storage.generation, _key(base), replay)
+
+    def turned(self, tensor: torch.Tensor, value: Value) -> None:
+        """Record the value of a tensor whose sizes and strides were changed in place, but not its elements.
+
+        Views that were made from it before are no longer replayed, as they would read its new sizes.
+        """
+        storage = self._storages[_address(tensor)]
+        for view in storage.views.values():
+            view.base = view.replay = None
+        storage.views.setdefault(_key(tensor), _View(value, storage.generation))
 
     def prepare(self, tensor: torch.Tensor) -> None:
         """Make the storage of a constant part of the graph, before a change in place."""

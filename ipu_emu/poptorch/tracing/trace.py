@@ -17,11 +17,11 @@ from ipu_emu.poptorch.blocks import ACTIVE, BlockLog, BlockUse
 from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import BLOCK, GraphWriter
-from ipu_emu.poptorch.replica_grouping import groups_of, without_groups
 from ipu_emu.poptorch.tracing.argument_parsers import PARSERS
 from ipu_emu.poptorch.tracing.current_trace import CURRENT
 from ipu_emu.poptorch.tracing.intercepted_functions import Functions, check_hooks, functions_replaced
 from ipu_emu.poptorch.tracing.recorder import OpRecorder
+from ipu_emu.poptorch.tracing.replica_grouping import groups_of, without_groups
 from ipu_emu.poptorch.tracing.second_recording import check_same, other_data, other_state, random_states, seeds
 from ipu_emu.poptorch.tracing.storages import Storages
 from popdist_py.trace import Category, span
@@ -62,13 +62,19 @@ class _Tracer:
     """One recording; ``changing`` are the buffers that forward is known to change."""
 
     def __init__(
-        self, module: torch.nn.Module, changing: frozenset[str], *, scoped: bool, replicas: tuple[int, int]
+        self,
+        module: torch.nn.Module,
+        changing: frozenset[str],
+        *,
+        scoped: bool,
+        replicas: tuple[int, int],
+        earlier: Storages | None = None,
     ) -> None:
         self.module, self.changing, self.replicas = module, changing, replicas
         self.changed: frozenset[str] = frozenset()
         self.parts: dict[int, torch.nn.Parameter] = {}
         self.writer = GraphWriter(scoped=scoped)
-        self.storages = Storages(self.writer)
+        self.storages = Storages(self.writer, earlier)
         self.log = BlockLog()
         self.recorder = OpRecorder(self.writer, self.storages, self.log)
         self.losses: list[str] = []
@@ -76,6 +82,7 @@ class _Tracer:
         self.tied: dict[str, str] = {}
         self.training, self.multi_conv = False, False
         self.overlaps: list[str] = []
+        self.outer_scopes: list[str] = []
 
     def run(
         self, inputs: Sequence[torch.Tensor], call: Callable[[Sequence[torch.Tensor]], Any], training: bool
@@ -164,9 +171,10 @@ class _Tracer:
         buffers = [(buffer, buffer.detach().clone()) for buffer in self.module.buffers()]
         versions = {name: buffer._version for name, buffer in self.module.named_buffers()}
         tables = [(module, dict(module._buffers), dict(module._parameters)) for module in self.module.modules()]
+        memories = [(tensor, tensor.data) for tensor in (*self.module.buffers(), *self.module.parameters())]
         try:
             yield
-            self._check_tables(tables)
+            self._check_tables(tables, {id(tensor) for tensor, data in memories if _has_moved(tensor, data)})
             self.changed = frozenset(
                 name
                 for name, buffer in self.module.named_buffers()
@@ -176,12 +184,16 @@ class _Tracer:
             for owner, old_buffers, old_parameters in tables:
                 owner._buffers.update(old_buffers)
                 owner._parameters.update(old_parameters)
+            for tensor, data in memories:
+                if _has_moved(tensor, data):
+                    tensor.data = data
             with torch.no_grad():
                 for buffer, old in buffers:
                     buffer.detach().copy_(old)
             torch.set_rng_state(state)
 
-    def _check_tables(self, tables: Sequence[Any]) -> None:
+    def _check_tables(self, tables: Sequence[Any], moved: set[int]) -> None:
+        """Raise poptorch.Error for a name that has gone or has another tensor, or whose tensor has other memory."""
         names = {id(module): name for name, module in self.module.named_modules()}
         for owner, buffers, parameters in tables:
             if isinstance(owner, torch.nn.modules.batchnorm._NormBase):
@@ -194,7 +206,7 @@ class _Tracer:
                     path = f"{names[id(owner)]}.{name}".lstrip(".")
                     if name not in new:
                         raise Error(f"{kind} {path} is removed from the model when calling the forward method.")
-                    if new[name] is not tensor:
+                    if new[name] is not tensor or id(tensor) in moved:
                         raise Error(
                             f"{kind} {path} is reassigned within the model when calling the forward method. This is "
                             f"not supported. Consider using self.{name}.copy_(src) to copy data from a source "
@@ -306,6 +318,8 @@ class _Tracer:
                     f"forward returns a {type(leaf).__name__} that holds tensors, whose values would be those of the "
                     "first call; return them in a tuple, a list or a dict, or register a parser for the type"
                 )
+            if isinstance(leaf, str):
+                raise Error(f"forward returns the text {leaf!r}; return tensors, numbers and None only")
             return leaf
         if not self.storages.knows(leaf):
             return leaf.detach()
@@ -393,6 +407,10 @@ def _described(out: Any, leaves: list[Any]) -> Any:
     return len(leaves) - 1
 
 
+def _has_moved(tensor: torch.Tensor, data: torch.Tensor) -> bool:
+    return bool(tensor.data_ptr() != data.data_ptr())
+
+
 @span("trace the module", Category.COMPILATION)
 def trace_module(
     module: torch.nn.Module,
@@ -410,10 +428,11 @@ def trace_module(
 
     Raise poptorch.Error for a model that cannot be a graph, and name all ops that have no rule at once.
     """
-    changing = frozenset(_batch_counts(module))
+    changing, storages = frozenset(_batch_counts(module)), None
     while True:
         before = random_states()
-        tracer = _Tracer(module, changing, scoped=scoped, replicas=replicas)
+        tracer = _Tracer(module, changing, scoped=scoped, replicas=replicas, earlier=storages)
+        storages = tracer.storages
         trace = tracer.run(inputs, call, training)
         new = tracer.changed - changing
         integers = {name for name, buffer in module.named_buffers() if not buffer.is_floating_point()}
@@ -421,7 +440,7 @@ def trace_module(
             break
         changing |= new
     for pair in seeds(drawn=before != random_states()):
-        again = _Tracer(module, changing, scoped=scoped, replicas=replicas)
+        again = _Tracer(module, changing, scoped=scoped, replicas=replicas, earlier=storages)
         with other_state(module, pair):
             try:
                 second = again.run(other_data(inputs), call, training)

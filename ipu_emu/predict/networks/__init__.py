@@ -5,12 +5,6 @@ from ipu_emu.predict.networks.network_table import NETWORKS, NetworkEntry, netwo
 from ipu_emu.predict.networks.transformers import masked_positions
 
 __all__ = [
-    "NETWORKS",
-    "BlockKind",
-    "BlockProduct",
-    "Network",
-    "NetworkBlock",
-    "NetworkEntry",
-    "masked_positions",
+    "NETWORKS", "BlockKind", "BlockProduct", "Network", "NetworkBlock", "NetworkEntry", "masked_positions",
     "network",
-]
+]  # fmt: skip

@@ -8,9 +8,8 @@ from gcl import Fabric
 from gcl.drawing.units import counted
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Generation, SelectionOrder, System, shard_order
-from ipu_emu.hardware.rates import NOMINAL, Rates
+from ipu_emu.hardware.rates import NOMINAL, Rates, host_rate
 from ipu_emu.hardware.sync_groups import PATTERNS, SyncConfiguration, groups
-from ipu_emu.hardware.transfer_rates import host_rate
 
 #: The most IPUs that a replica may have.
 WIDEST = 16

@@ -19,7 +19,7 @@ from gcl import (
     sync_seconds,
 )
 from ipu_emu.graph import Op
-from ipu_emu.hardware.transfer_rates import GATEWAY_LINK, copy_rate
+from ipu_emu.hardware.rates import GATEWAY_LINK, copy_rate
 from ipu_emu.ops.communication.collective_ops import group_of
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, shards_of
 from ipu_emu.program.buckets import Bucket

@@ -15,7 +15,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.program.clock.pricing import CostCategory
 from ipu_emu.program.clock.span import Span
 from ipu_emu.program.schedules import TaskType
-from ipu_emu.trace.pipelines.working_ipus import working_ipus
+from ipu_emu.trace.pipelines.stages import working_ipus
 
 _COLOURS = {
     CostCategory.COMPUTE: "#90caf9",

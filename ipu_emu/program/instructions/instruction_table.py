@@ -26,24 +26,10 @@ _T = TypeVar("_T")
 
 #: Every instruction that a program may have.
 INSTRUCTIONS: tuple[type[Instruction], ...] = (
-    HostLoad,
-    HostStore,
-    Compute,
-    WeightUpdate,
-    IpuCopy,
-    RemoteLoad,
-    RemoteStore,
-    ReplicaCollective,
-    ShardCollectives,
-    AllReduce,
-    AccumulateGradient,
-    AccumulateAnchor,
-    CountMicroBatch,
-    DrawKey,
-    Repeat,
-    Preload,
+    HostLoad, HostStore, Compute, WeightUpdate, IpuCopy, RemoteLoad, RemoteStore, ReplicaCollective,
+    ShardCollectives, AllReduce, AccumulateGradient, AccumulateAnchor, CountMicroBatch, DrawKey, Repeat, Preload,
     Pipeline,
-)
+)  # fmt: skip
 
 
 def row(table: Mapping[type[Instruction], _T], kind: type[Instruction]) -> _T:

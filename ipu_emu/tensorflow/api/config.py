@@ -15,23 +15,15 @@ from ipu_emu.session.options.compile_options import cache_folder
 from ipu_emu.session.options.without_effect import say_without_effect, without_effect
 from ipu_emu.tensorflow.run import configured_system
 from ipu_emu.tensorflow.run.configured_system import ConfiguredSystem
-from ipu_emu.tensorflow.run.environment import flags
+from ipu_emu.tensorflow.run.environment import flags, uses_ipu_model
 from popdist_py.messages.suggestion import closest
 from popdist_py.messages.user_warning import warn_user
 
 __all__ = [
-    "AttributeMetadata",
-    "DeviceConnectionType",
-    "ExecutionProfileType",
-    "IPUConfig",
-    "MergeRemoteBuffersBehaviour",
-    "SchedulingAlgorithm",
-    "SelectionOrder",
-    "StochasticRoundingBehaviour",
-    "configure_ipu_system",
-    "get_ipu_config",
+    "AttributeMetadata", "DeviceConnectionType", "ExecutionProfileType", "IPUConfig", "MergeRemoteBuffersBehaviour",
+    "SchedulingAlgorithm", "SelectionOrder", "StochasticRoundingBehaviour", "configure_ipu_system", "get_ipu_config",
     "reset_ipu_configuration",
-]
+]  # fmt: skip
 
 
 class ExecutionProfileType(Enum):
@@ -192,26 +184,15 @@ _TREE: dict[str, Any] = {
 
 #: The attributes that have an effect; a warning names the others.
 _WITH_EFFECT = (
-    "allow_recompute",
-    "auto_select_ipus",
-    "device_connection.enable_remote_buffers",
-    "device_connection.type",
-    "device_connection.version",
-    "experimental.multi_replica_distribution.process_count",
-    "experimental.multi_replica_distribution.process_index",
-    "floating_point_behaviour.div0",
-    "floating_point_behaviour.esr",
-    "floating_point_behaviour.inv",
-    "floating_point_behaviour.oflo",
-    "floating_point_behaviour.set_all",
-    "io_tiles.num_io_tiles",
+    "allow_recompute", "auto_select_ipus", "device_connection.enable_remote_buffers", "device_connection.type",
+    "device_connection.version", "experimental.multi_replica_distribution.process_count",
+    "experimental.multi_replica_distribution.process_index", "floating_point_behaviour.div0",
+    "floating_point_behaviour.esr", "floating_point_behaviour.inv", "floating_point_behaviour.oflo",
+    "floating_point_behaviour.set_all", "io_tiles.num_io_tiles",
     "norms.experimental.distributed_batch_norm_replica_group_size",
-    "optimizations.maximum_cross_replica_sum_buffer_size",
-    "optimizations.maximum_reduce_many_buffer_size",
-    "optimizations.minimum_remote_tensor_size",
-    "select_ipus",
-    "selection_order",
-)
+    "optimizations.maximum_cross_replica_sum_buffer_size", "optimizations.maximum_reduce_many_buffer_size",
+    "optimizations.minimum_remote_tensor_size", "select_ipus", "selection_order",
+)  # fmt: skip
 
 
 class _Category:
@@ -352,6 +333,8 @@ def _devices(config: IPUConfig) -> tuple[int, ...]:
     automatic, selected = _listed(config.auto_select_ipus), _listed(config.select_ipus)
     if automatic and selected:
         raise Exception("Only one of `auto_select_ipus` and `select_ipus` can be set.")
+    if selected and uses_ipu_model():
+        raise Exception("select_ipus chooses IPUs of a system, and --use_ipu_model has none; use auto_select_ipus")
     if selected:
         if len(set(selected)) < len(selected):
             raise ValueError("All MultiIPU indices in `select_ipus` must be unique.")

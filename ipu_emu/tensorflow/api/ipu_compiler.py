@@ -15,9 +15,9 @@ from tensorflow.python.util import nest
 
 from ipu_emu.tensorflow.run.host_calls import host_call
 from ipu_emu.tensorflow.run.program import Program
-from ipu_emu.tensorflow.run.seeds import seed
 from ipu_emu.tensorflow.run.session_runs import SessionRuns
 from ipu_emu.tensorflow.trace.devices import current_device
+from ipu_emu.tensorflow.trace.frontend_state import seed
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, held_by, is_resource
 
 __all__ = ["compile"]
@@ -48,21 +48,9 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         )
     if type(result).__name__ in ("EstimatorSpec", "IPUEstimatorSpec"):
         raise ValueError("The computation returned an EstimatorSpec; return its tensors and ops")
-    tensors, operations = _split(trace, result)
+    tensors, operations = trace.returned(result)
     program = Program(trace, tensors, operations)
     return _host_graph(program, trace, tensors)
-
-
-def _split(trace: FunctionTrace, result: Any) -> tuple[list[Any], list[Any]]:
-    """The tensors and the ops that the function returned."""
-    tensors, operations = [], []
-    for item in [] if result is None else nest.flatten(result):
-        if isinstance(item, ops.Operation):
-            operations.append(item)
-        elif item is not None:
-            with trace.graph.as_default():
-                tensors.append(ops.convert_to_tensor(item))
-    return tensors, operations
 
 
 def _host_graph(program: Program, trace: FunctionTrace, tensors: Sequence[Any]) -> Any:

@@ -37,7 +37,7 @@ class IPUInfeedQueue:
         replication_factor: int | None = None,
         data_to_prefetch: int | None = None,
     ) -> None:
-        self._queue = InfeedQueue(stream_of(dataset), device_ordinal, prefetch_depth, optimise_latency)
+        self._queue = InfeedQueue(device_ordinal, prefetch_depth)
         if not isinstance(dataset, dataset_ops.DatasetV2 | dataset_ops.DatasetV1):
             raise TypeError(f"IPUInfeedQueue takes a tf.data.Dataset, found {type(dataset).__name__}")
         self._dataset = dataset

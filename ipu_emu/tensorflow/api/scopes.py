@@ -14,14 +14,9 @@ from ipu_emu.tensorflow.trace.devices import device_number, on_ipu
 from ipu_emu.tensorflow.trace.function_trace import current_trace
 
 __all__ = [
-    "frontend_attribute",
-    "ipu_jit_scope",
-    "ipu_scope",
-    "ipu_shard",
-    "outside_compilation_scope",
-    "partials_type",
+    "frontend_attribute", "ipu_jit_scope", "ipu_scope", "ipu_shard", "outside_compilation_scope", "partials_type",
     "stochastic_rounding",
-]
+]  # fmt: skip
 
 
 @contextmanager

@@ -21,37 +21,17 @@ from ipu_emu.tensorflow.api.config import (
 )
 from ipu_emu.tensorflow.api.config import configure_ipu_system as _configure
 from ipu_emu.tensorflow.run import configured_system
+from ipu_emu.tensorflow.run.environment import uses_ipu_model
 
 __all__ = [
-    "DeviceConnectionType",
-    "ExecutionProfileType",
-    "MergeRemoteBuffersBehaviour",
-    "SelectionOrder",
-    "StochasticRoundingBehaviour",
-    "auto_select_ipus",
-    "configure_ipu_system",
-    "create_ipu_config",
-    "export_dataset_to_file",
-    "get_ipu_config",
-    "get_num_of_ipus_in_device",
-    "move_variable_initialization_to_cpu",
-    "reset_ipu_configuration",
-    "reset_ipu_seed",
-    "running_on_ipu_model",
-    "select_ipus",
-    "set_compilation_options",
-    "set_convolution_options",
-    "set_floating_point_behaviour_options",
-    "set_ipu_connection_type",
-    "set_ipu_model_options",
-    "set_matmul_options",
-    "set_norm_options",
-    "set_optimization_options",
-    "set_pooling_options",
-    "set_recomputation_options",
-    "set_serialization_options",
-    "set_transfer_options",
-]
+    "DeviceConnectionType", "ExecutionProfileType", "MergeRemoteBuffersBehaviour", "SelectionOrder",
+    "StochasticRoundingBehaviour", "auto_select_ipus", "configure_ipu_system", "create_ipu_config",
+    "export_dataset_to_file", "get_ipu_config", "get_num_of_ipus_in_device", "move_variable_initialization_to_cpu",
+    "reset_ipu_configuration", "reset_ipu_seed", "running_on_ipu_model", "select_ipus", "set_compilation_options",
+    "set_convolution_options", "set_floating_point_behaviour_options", "set_ipu_connection_type",
+    "set_ipu_model_options", "set_matmul_options", "set_norm_options", "set_optimization_options",
+    "set_pooling_options", "set_recomputation_options", "set_serialization_options", "set_transfer_options",
+]  # fmt: skip
 
 #: Arguments of create_ipu_config that are attributes of IPUConfig.
 _CREATED = {
@@ -210,8 +190,8 @@ def get_num_of_ipus_in_device(ipu_device: str = "/device:IPU:0", device: str = "
 
 @without_effect("device")
 def running_on_ipu_model(device: str = "cpu") -> bool:
-    """Whether the program runs on the IPU Model: always False, as it runs on the emulated system."""
-    return False
+    """Whether TF_POPLAR_FLAGS chooses the IPU Model."""
+    return uses_ipu_model()
 
 
 def move_variable_initialization_to_cpu(graph: Any = None) -> None:
@@ -229,7 +209,7 @@ def reset_ipu_seed(
     from tensorflow.python.eager import context
     from tensorflow.python.ops import script_ops
 
-    from ipu_emu.tensorflow.run.seeds import set_seed
+    from ipu_emu.tensorflow.trace.frontend_state import set_seed
 
     if experimental_identical_replicas:
         raise NotImplementedError(

@@ -1,1 +1,1 @@
-"""Importer: a traced TensorFlow graph as ops of the emulator."""
+"""Importer: the sections of a traced TensorFlow graph as graphs of the emulator."""

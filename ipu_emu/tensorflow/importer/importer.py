@@ -16,18 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.compiler.gradients.gradient import Gradient
-from ipu_emu.compiler.rewriting.constant_evaluation import constants_of
+from ipu_emu.compiler.rewriting.expansion import constants_of
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import BOOL, INT64, dtype_of
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import TABLE, Value, append
 from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in
-from ipu_emu.tensorflow.importer.folding import fold, is_inexact
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode, refused
 from ipu_emu.tensorflow.importer.op_order import in_order
 from ipu_emu.tensorflow.importer.rules.table import RULES
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype, on_device
+from ipu_emu.tensorflow.trace.folding import fold, is_inexact
 
 _LAST = [0, 2, 3, 1]  # [N, C, H, W] as [N, H, W, C]
 _FIRST = [0, 3, 1, 2]

@@ -6,15 +6,10 @@ from ipu_emu.tensorflow.keras.assignments import (
     SequentialLayerPipelineStageAssignment,
 )
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod
-from ipu_emu.tensorflow.keras.pipeline_models import PipelineModel, PipelineSequential
-from ipu_emu.tensorflow.keras.pipeline_stages import PipelineStage
+from ipu_emu.tensorflow.keras.pipeline_stages import PipelineModel, PipelineSequential, PipelineStage
 
 __all__ = [
-    "FunctionalLayerPipelineStageAssignment",
-    "ModelLayerPipelineStageAssignment",
-    "PipelineModel",
-    "PipelineSequential",
-    "PipelineStage",
-    "ReplicatedMetricReductionMethod",
+    "FunctionalLayerPipelineStageAssignment", "ModelLayerPipelineStageAssignment", "PipelineModel",
+    "PipelineSequential", "PipelineStage", "ReplicatedMetricReductionMethod",
     "SequentialLayerPipelineStageAssignment",
-]
+]  # fmt: skip

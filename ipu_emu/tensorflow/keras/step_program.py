@@ -15,10 +15,10 @@ from ipu_emu.tensorflow.keras.options import ModelOptions
 from ipu_emu.tensorflow.keras.pipeline_section import is_pipelined, pipeline_section, stages_of
 from ipu_emu.tensorflow.run.feeds.element_source import ElementSource
 from ipu_emu.tensorflow.run.host_calls import translated
-from ipu_emu.tensorflow.run.host_variables import HostVariables
 from ipu_emu.tensorflow.run.program import Program
-from ipu_emu.tensorflow.run.seeds import seed
+from ipu_emu.tensorflow.run.variables import HostVariables
 from ipu_emu.tensorflow.trace.devices import on_ipu
+from ipu_emu.tensorflow.trace.frontend_state import seed
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, Section
 
 _STEPS: dict[str, tuple[str, str]] = {

@@ -1,1 +1,1 @@
-"""Run: a trace as programs of the emulator: imported section by section, compiled, fed and run."""
+"""Run: a trace as programs of the emulator: its sections compiled, fed and run one after the other."""

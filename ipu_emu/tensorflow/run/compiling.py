@@ -7,22 +7,21 @@ from typing import Any
 
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.gradients.gradient import GradientReduction
-from ipu_emu.compiler.memory.memory_remedies import RemedyKind
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
 from ipu_emu.compiler.options import CompileOptions, HostStreams
 from ipu_emu.compiler.pipeline import CompileState
 from ipu_emu.compiler.placement.placement_options import PipelineOptions
-from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.compiler.traced_training import traced_step
 from ipu_emu.graph import StepPhase
 from ipu_emu.hardware import SelectionOrder, chosen_order
 from ipu_emu.program.anchors import Anchor, Return, StepShape
-from ipu_emu.session.compiled_program import CompiledProgram, Target, compile_program, step_graph
+from ipu_emu.session.compiled_program import CompiledProgram, Target, compile_program
 from ipu_emu.session.memory_advice import MemoryAdvice
+from ipu_emu.session.memory_remedies import RemedyKind
 from ipu_emu.session.options.compile_options import cache_folder
+from ipu_emu.tensorflow.importer.section_import import ImportedSection
 from ipu_emu.tensorflow.run.configured_system import DeviceShare, is_attached
-from ipu_emu.tensorflow.run.environment import flags
-from ipu_emu.tensorflow.run.section_import import ImportedSection
+from ipu_emu.tensorflow.run.environment import flags, uses_ipu_model
 
 _REDUCTIONS = {"RUNNING_MEAN": GradientReduction.MEAN_RUNNING}
 
@@ -75,24 +74,26 @@ def compile_state(imported: ImportedSection, share: DeviceShare, *, synthetic: b
         stochastic_rounding=_rounds(share),
         sync="SinglePipeline" if imported.section.pipeline else "Full",  # no stage waits for another's host I/O
     )
-    return traced_step(expanded(imported.graph), options, imported.gradients, trains=_trains(imported))
+    return traced_step(imported.graph, options, imported.gradients, trains=_trains(imported))
 
 
 def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic: bool = False) -> CompiledProgram:
     """Compile a section; raise EmulatorError if that fails, and OutOfMemoryError if it does not fit."""
-    state = compile_state(imported, share, synthetic=synthetic)
     words = _WORDS if imported.section.pipeline is None else _WORDS_OF_PIPELINES
+    target = Target.in_system(
+        share.ipus,
+        local=share.local,
+        offset=share.offset,
+        total=share.total,
+        io_tiles=int(_option(share, "io_tiles.num_io_tiles", 0)),
+        order=_order(imported, share),
+        version="" if is_attached(share.system) else share.system.config.device_connection.version,
+        model=uses_ipu_model(),
+    )
+    state = compile_state(imported, share, synthetic=synthetic)
     return compile_program(
-        step_graph(state),
-        Target.in_system(
-            share.ipus,
-            local=share.local,
-            offset=share.offset,
-            total=share.total,
-            io_tiles=int(_option(share, "io_tiles.num_io_tiles", 0)),
-            order=_order(imported, share),
-            version="" if is_attached(share.system) else share.system.config.device_connection.version,
-        ),
+        state,
+        target,
         MemoryAdvice(words, lambda request: replace(state, options=request.options), further=_FURTHER),
         cache=cache_folder(flags().get("executable_cache_path")),
     )

@@ -17,22 +17,11 @@ _READ = (
     "use_synthetic_data",
 )
 _WITHOUT_EFFECT = (
-    "add_all_reduce_copies",
-    "disable_graph_outlining",
-    "dump_schedule_as_dot",
-    "dump_text_reports_to_dir",
-    "fallback_scheduler",
-    "help",
-    "max_compilation_threads",
-    "max_infeed_threads",
-    "null_data_feed",
-    "save_interval_report",
-    "save_vertex_graph",
-    "show_progress_bar",
-    "synthetic_data_initializer",
-    "tensor_map_file_path",
-    "while_loop_brute_force_max_trip_count",
-)
+    "add_all_reduce_copies", "disable_graph_outlining", "dump_schedule_as_dot", "dump_text_reports_to_dir",
+    "fallback_scheduler", "help", "max_compilation_threads", "max_infeed_threads", "null_data_feed",
+    "save_interval_report", "save_vertex_graph", "show_progress_bar", "synthetic_data_initializer",
+    "tensor_map_file_path", "while_loop_brute_force_max_trip_count",
+)  # fmt: skip
 
 
 def flags() -> dict[str, str]:
@@ -42,6 +31,11 @@ def flags() -> dict[str, str]:
         name, _, value = part.lstrip("-").partition("=")
         values[name] = value
     return values
+
+
+def uses_ipu_model() -> bool:
+    """Whether programs run on an IPU Model."""
+    return "use_ipu_model" in flags()
 
 
 def warn_of_flags() -> None:

@@ -18,10 +18,10 @@ from tensorflow.python.util import nest
 from gcl.kernels.uninterrupted import uninterrupted
 from ipu_emu.tensorflow.run.configured_system import configured
 from ipu_emu.tensorflow.run.feeds.element_source import GivenIterator
-from ipu_emu.tensorflow.run.host_variables import HostVariables
 from ipu_emu.tensorflow.run.program import Program
-from ipu_emu.tensorflow.run.seeds import seed
+from ipu_emu.tensorflow.run.variables import HostVariables
 from ipu_emu.tensorflow.trace.devices import on_ipu
+from ipu_emu.tensorflow.trace.frontend_state import seed
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
 
 #: The most programs of a function that are kept.

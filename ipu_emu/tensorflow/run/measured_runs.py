@@ -14,7 +14,7 @@ from ipu_emu.engine import Engine
 from ipu_emu.graph import Role
 from ipu_emu.hostio import StepProbe
 from ipu_emu.hostio.data.data_modes import DataMode, like_real, mode_of
-from ipu_emu.tensorflow.run.section_import import ImportedSection
+from ipu_emu.tensorflow.importer.section_import import ImportedSection
 
 #: A function that returns the arrays of the next element, and the ids of these.
 Pull = tuple[Callable[[], Sequence[NDArray[Any]]], Sequence[str | None]]

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from ipu_emu.compiler.traced_training import TRACE_FOLDER, to_bytes
 from ipu_emu.errors import ArgumentError, EmulatorError
-from ipu_emu.graph import StepPhase
 from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
 from ipu_emu.hostio.weights_digest import is_reported
 from ipu_emu.program.executable import Executable
 from ipu_emu.session.loaded_program import LoadedProgram
 from ipu_emu.session.options.engine_options import REPORT, REPORT_FOLDER, STREAMING_FOLDER, engine_options
+from ipu_emu.tensorflow.importer.section_import import ImportedSection, SectionWork, import_section
 from ipu_emu.tensorflow.importer.values import on_device
 from ipu_emu.tensorflow.run.argument_checks import check_program
 from ipu_emu.tensorflow.run.compiling import (
@@ -37,12 +37,11 @@ from ipu_emu.tensorflow.run.compiling import (
     runs_of,
 )
 from ipu_emu.tensorflow.run.configured_system import DeviceShare, has_remote_memory, is_attached, share_of
-from ipu_emu.tensorflow.run.device_variables import id_of, read_variable, write_variable
 from ipu_emu.tensorflow.run.environment import flags, warn_of_flags
 from ipu_emu.tensorflow.run.feeding import RunData, StopRequested
 from ipu_emu.tensorflow.run.measured_runs import MeasuredRuns, is_synthetic
-from ipu_emu.tensorflow.run.section_import import ImportedSection, import_section
-from ipu_emu.tensorflow.run.section_work import SectionWork, divided_work
+from ipu_emu.tensorflow.run.section_work import divided_work
+from ipu_emu.tensorflow.run.variables import id_of, read_variable, write_variable
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
 from popdist_py.files.atomic_write import replace_file
 from popdist_py.trace import Category, span
@@ -55,7 +54,8 @@ class Loaded:
     """A compiled section that is loaded on a device."""
 
     def __init__(self, imported: ImportedSection, program: LoadedProgram) -> None:
-        self.imported, self.program, self.engine = imported, program, program.load()
+        assert program.engine is not None
+        self.imported, self.program, self.engine = imported, program, program.engine
         self.rows = rows_of(program.compiled)
         step = program.compiled.executable.step
         elements = step.batches * step.accumulation * step.replicas * runs_of(imported)
@@ -151,13 +151,14 @@ class Program:
     def _loaded_section(self, imported: ImportedSection, number: int) -> Loaded:
         share, options = self.share, engine_options()
         warn_of_flags()
+        _warn_of_drift(imported, share)
         synthetic = is_synthetic() and bool(imported.infeeds)
         compiled = compile_section(imported, share, synthetic=synthetic)
         if options.get(REPORT) == "true":
             _write_report(compiled.executable, options.get(REPORT_FOLDER, "."), f"program_{number}")
-        _warn_of_drift(imported, share)
         folder = options.get(STREAMING_FOLDER)
         program = LoadedProgram(compiled, f"program_{number}", folder=folder, watch=_watches(share))
+        program.load()
         return Loaded(imported, program)
 
     def listings(self) -> list[str]:
@@ -397,9 +398,8 @@ def _watches(share: DeviceShare) -> bool:
 
 def _warn_of_drift(imported: ImportedSection, share: DeviceShare) -> None:
     """Warn of replicas that train without reducing their gradients."""
-    trains = imported.gradients or any(op.phase is StepPhase.UPDATE for op in imported.graph.ops)
     alone = all(imported.graph.tensors[gradient.total].group == (1, 1) for gradient in imported.gradients)
-    if share.total > 1 and trains and imported.gradients and alone:
+    if share.total > 1 and imported.gradients and alone:
         warnings.warn(
             f"{share.total} replicas train without reducing their gradients, so their weights drift apart, and the "
             "host keeps those of the first; wrap the optimizer in CrossReplicaOptimizer",

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ipu_emu.tensorflow.importer.op_order import in_order
+from ipu_emu.tensorflow.importer.section_import import SectionWork
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, Section
 
 _BRANCHES = ("If", "Case")
 #: Markers of ops that run in any case.
 _EFFECTS = ("outfeed", "print")
 _ASSIGNS = ("Assign", "ResourceScatter", "ResourceApply")
-
-
-@dataclass
-class SectionWork:
-    """A section with its ops in order, the tensors that it exports, and those that it imports."""
-
-    section: Section
-    exports: dict[str, Any] = field(default_factory=dict)
-    ops: list[Any] = field(default_factory=list)
 
 
 def divided_work(trace: FunctionTrace, results: Sequence[Any]) -> list[SectionWork]:

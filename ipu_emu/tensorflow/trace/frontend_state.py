@@ -48,3 +48,15 @@ def frontend_state() -> FrontendState:
     raise EmulatorError(
         "TensorFlow for the IPU is not installed in this process; import ipu_emu.tensorflow.install first"
     )
+
+
+def set_seed(value: int) -> None:
+    """Set the seed; programs start counting their runs anew."""
+    state = frontend_state()
+    state.seed, state.seeded = value & 0xFFFFFFFFFFFFFFFF, state.seeded + 1
+
+
+def seed() -> tuple[int, int]:
+    """The seed, and how often it was set."""
+    state = frontend_state()
+    return state.seed, state.seeded

@@ -19,6 +19,7 @@ from tensorflow.python.eager import context, lift_to_graph
 from tensorflow.python.framework import dtypes, func_graph, ops, tensor_shape
 from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.ops import array_ops, control_flow_ops, gen_script_ops, handle_data_util, variable_scope
+from tensorflow.python.util import nest
 
 from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 
@@ -247,6 +248,17 @@ class FunctionTrace:
             with scope, variable_scope.variable_creator_scope(self._create_variable):
                 self.arguments = [self.graph.capture(tensor) for tensor in inputs]
                 return function(*self.arguments)
+
+    def returned(self, result: Any) -> tuple[list[Any], list[Any]]:
+        """The tensors and the ops in the ``result`` of a function that was called."""
+        tensors, operations = [], []
+        for value in [] if result is None else nest.flatten(result):
+            if isinstance(value, ops.Operation):
+                operations.append(value)
+            elif value is not None:
+                with self.graph.as_default():
+                    tensors.append(ops.convert_to_tensor(value))
+        return tensors, operations
 
     def _create_variable(self, create: Callable[..., Any], **options: Any) -> Any:
         """Create a variable; an initial value that the function computes is computed outside of it."""

@@ -21,7 +21,7 @@ from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.ops import array_ops
 from tensorflow.python.util import nest
 
-from ipu_emu.tensorflow.importer.folding import fold
+from ipu_emu.tensorflow.trace.folding import fold
 from ipu_emu.tensorflow.trace.function_trace import Carried, FunctionTrace, Section, current_trace, is_resource
 
 #: The most iterations of a loop that are unrolled.

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.trace.pipelines.stage_runs import StageRun, handed_over, stage_runs
-from ipu_emu.trace.pipelines.working_ipus import working_ipus
+from ipu_emu.trace.pipelines.stages import StageRun, handed_over, stage_runs, working_ipus
 from ipu_emu.trace.run import Process, Run
 from popdist_py.trace.records import Kind
 

@@ -83,7 +83,7 @@ def inferred(proto: bytes, inputs: Inputs, outputs: Sequence[str], **values: Any
 
 
 def _device(ipus: int) -> Any:
-    return popart.DeviceManager().createIpuModelDevice({"numIPUs": ipus, "tilesPerIPU": 1472})
+    return popart.DeviceManager().createSimDevice({"numIPUs": ipus, "tilesPerIPU": 1472})
 
 
 def _data(inputs: Inputs, step: int, prefix: tuple[int, ...]) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice
 from ipu_emu.compiler.optimisers.sgd_rule import SgdRule, SgdValues
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
-from ipu_emu.compiler.pipeline import PASSES, STEP_GRAPH, compile, passes, run_passes, start
+from ipu_emu.compiler.pipeline import PASSES, STEP_GRAPH, CompileState, compile, passes, run_passes
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, Tensor
@@ -72,11 +72,11 @@ EVERYTHING = {
 
 @pytest.mark.parametrize("how", EVERYTHING)
 def test_no_pass_changes_the_state_that_it_is_given(how: str) -> None:
-    state = start(model(), training(**EVERYTHING[how]))
+    state = CompileState(model(), training(**EVERYTHING[how]))
     states = [state]
     for pass_ in passes(state.options):
         states.append(run_passes(states[-1], stop_after=pass_.name))
-    again = [start(model(), training(**EVERYTHING[how]))]
+    again = [CompileState(model(), training(**EVERYTHING[how]))]
     for pass_ in passes(state.options):
         again.append(run_passes(again[-1], stop_after=pass_.name))
         assert str(again[-1]) == str(states[len(again) - 1]), pass_.name
@@ -88,7 +88,7 @@ def test_no_pass_changes_the_state_that_it_is_given(how: str) -> None:
 
 
 def test_the_forms_follow_each_other() -> None:
-    state = run_passes(start(model(), training()), stop_after=STEP_GRAPH)
+    state = run_passes(CompileState(model(), training()), stop_after=STEP_GRAPH)
     assert "Gradient___w0" in str(state)
     assert state.program is None
     state = run_passes(state, stop_after="lower")
@@ -114,7 +114,7 @@ def test_the_result_of_a_pass_does_not_exist_before_it(after: str, makes: str) -
     others = {**PIPELINED, **EVERYTHING["off chip"], **EVERYTHING["recomputed"]}
     if after == "recompute":
         others.pop("pipeline")
-    state = start(model(), training(**others))
+    state = CompileState(model(), training(**others))
     names = [pass_.name for pass_ in passes(state.options)]
     before = names[names.index(after) - 1]
     assert makes not in str(run_passes(state, stop_after=before))
@@ -126,7 +126,7 @@ def test_collectives_that_become_one_are_neighbours_and_marked() -> None:
     options = training(
         replicas=2, locations=TensorLocations(sharded, sharded), step=StepShape(1, 1, 2), bucket_bytes=1 << 20
     )
-    state = run_passes(start(model(), options), stop_after="merge-collectives")
+    state = run_passes(CompileState(model(), options), stop_after="merge-collectives")
     marked = [line for line in str(state).splitlines() if line.endswith("  merged with the op above")]
     assert len(marked) == sum(len(ids) - 1 for ids in state.merged) > 0
     order = [op.outputs[0] for op in state.graph.ops]
@@ -136,7 +136,7 @@ def test_collectives_that_become_one_are_neighbours_and_marked() -> None:
 
 
 def test_the_forward_pass_of_a_training_graph_has_no_gradients() -> None:
-    step = run_passes(start(model(), training()), stop_after=STEP_GRAPH)
+    step = run_passes(CompileState(model(), training()), stop_after=STEP_GRAPH)
     forward = run_passes(replace(step, options=training(forward_only=True)))
     assert "Gradient___" not in str(forward)
     assert run_passes(step).executable.anchors == forward.executable.anchors
@@ -145,14 +145,14 @@ def test_the_forward_pass_of_a_training_graph_has_no_gradients() -> None:
 @pytest.mark.parametrize("how", EVERYTHING)
 def test_every_compilation_passes_through_the_graph_of_a_step(how: str) -> None:
     options = training(**EVERYTHING[how])
-    step = run_passes(start(model(), options), stop_after=STEP_GRAPH)
+    step = run_passes(CompileState(model(), options), stop_after=STEP_GRAPH)
     assert step.done[-1] == STEP_GRAPH
     assert to_bytes(run_passes(step).executable, "") == to_bytes(compile(model(), options), "")
 
 
 @pytest.mark.parametrize("stop", ["check-anchors", None])
 def test_an_anchor_that_is_no_tensor_is_refused_by_its_own_pass(stop: str | None) -> None:
-    state = start(model(), training(anchors=(Anchor("nothing", Return.ALL),)))
+    state = CompileState(model(), training(anchors=(Anchor("nothing", Return.ALL),)))
     state = run_passes(state, stop_after="offload-variables")
     with pytest.raises(EmulatorError, match=r"^Anchor tensor `nothing' not in Ir Tensors\."):
         run_passes(state, stop_after=stop)
@@ -163,14 +163,14 @@ def test_an_anchor_that_is_no_tensor_is_refused_by_its_own_pass(stop: str | None
 )
 def test_a_name_that_no_pass_has_is_refused_with_a_hint(name: str, hint: str) -> None:
     with pytest.raises(EmulatorError, match=f"^'{name}' is not a pass of the compiler; {hint}"):
-        run_passes(start(model(), training()), stop_after=name)
+        run_passes(CompileState(model(), training()), stop_after=name)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_misspelled_pass_is_named(name: str) -> None:
     """The last letter is missing."""
     with pytest.raises(EmulatorError, match=f"did you mean '{name}'[?]"):
-        run_passes(start(model(), training()), stop_after=name[:-1])
+        run_passes(CompileState(model(), training()), stop_after=name[:-1])
 
 
 def test_names_are_unique_and_summaries_one_line() -> None:
@@ -188,7 +188,7 @@ def test_options_are_data_that_a_cache_key_can_be_made_of() -> None:
 
 def test_the_compiler_needs_no_front_end() -> None:
     code = (
-        "import sys, ipu_emu.compiler.memory.out_of_memory, ipu_emu.compiler.cache.executable_cache;"
+        "import sys, ipu_emu.session.footprint, ipu_emu.compiler.cache.executable_cache;"
         "print([m for m in sys.modules if m.startswith(('ipu_emu.popart', 'ipu_emu.tensorflow', 'ipu_emu.engine'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)

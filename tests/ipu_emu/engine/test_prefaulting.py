@@ -10,7 +10,7 @@ import pytest
 
 from ipu_emu import popart
 from ipu_emu.engine.replicas.buffers import prefaulted
-from ipu_emu.hostio.host_weights import HostWeights
+from ipu_emu.session.host_weights import HostWeights
 from tests.ipu_emu.helpers.sessions import train
 
 _PAGES = 4096

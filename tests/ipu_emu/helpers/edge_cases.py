@@ -501,6 +501,18 @@ def products() -> Iterator[Case]:
             ),
             (c, a, b),
         )
+    for beta in (0, 1, 0.5):
+        yield (
+            "alpha of 0",
+            detached(
+                lambda c, a, b, k=beta: (
+                    torch.addmm(c, a, b, alpha=0, beta=k),
+                    torch.addmv(c[:2], a, b[:, 0], alpha=0, beta=k),
+                    torch.baddbmm(c, a[None], b[None], alpha=0, beta=k),
+                )
+            ),
+            (c, T([[nan, 1.0, 2.0], [3.0, inf, 0.0]]), b),
+        )
     yield (
         "matmul",
         lambda a, b: (
@@ -511,6 +523,7 @@ def products() -> Iterator[Case]:
             torch.mm(a, b),
             torch.mv(a, b[:, 0]),
             torch.dot(a[0], b[:, 0]),
+            torch.vdot(a[0], b[:, 0]),
             torch.outer(a[0], b[0]),
             a[None] @ b,
             torch.bmm(a[None], b[None]),
@@ -529,6 +542,8 @@ def products() -> Iterator[Case]:
     yield "cross", lambda a, b: torch.linalg.cross(a, b, dim=0), (numbers(3, 2), numbers(3, 1))
     for layer in (
         torch.nn.LSTM(3, 2, 2, bidirectional=True),
+        torch.nn.LSTM(3, 4, 2, bidirectional=True, proj_size=2),
+        torch.nn.LSTM(3, 4, 2, bias=False, proj_size=2),
         torch.nn.GRU(3, 2),
         torch.nn.RNN(3, 2),
         torch.nn.RNN(3, 2, nonlinearity="relu", bias=False),

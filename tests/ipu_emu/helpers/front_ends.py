@@ -106,7 +106,7 @@ def profile_in_report(cell: Cell) -> None:
 def executable_cache(cell: Cell) -> None:
     cell.patch.setenv(EXECUTABLE_CACHE_PATH, str(cell.folder / "cache"))
     expected = cell.face.train(Settings())
-    cell.patch.setattr(compiled_program, "lower", None)
+    cell.patch.setattr(compiled_program, "lowered", None)
     assert same(cell.face.train(Settings()), expected)
 
 
@@ -174,7 +174,7 @@ def compiled_before(
     """The weights of a run that only compiles into the cache, the ``expected`` ones, and those of the next run."""
     patch.setenv(EXECUTABLE_CACHE_PATH, str(cache))
     before = train(offline=True)
-    patch.setattr(compiled_program, "lower", None)
+    patch.setattr(compiled_program, "lowered", None)
     return before, expected, train()
 
 

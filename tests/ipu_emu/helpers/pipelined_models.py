@@ -78,7 +78,7 @@ class Tower:
     ) -> Any:
         opts = options(**values)
         ipus = (1 + max(self.ipus) if opts.usesVirtualGraphs() else 1) * values.get("R", 1)
-        device = popart.DeviceManager().createIpuModelDevice({"numIPUs": ipus, "tilesPerIPU": 1472})
+        device = popart.DeviceManager().createSimDevice({"numIPUs": ipus, "tilesPerIPU": 1472})
         flow = popart.DataFlow(bps, anchors or {self.loss: popart.AnchorReturnType("All")})
         if not training:
             session = popart.InferenceSession(self.builder.getModelProto(), flow, device, userOptions=opts)

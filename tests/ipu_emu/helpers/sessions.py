@@ -26,7 +26,7 @@ def options(**values: Any) -> popart.SessionOptions:
 
 
 def device(opts: popart.SessionOptions) -> popart.DeviceInfo:
-    return popart.DeviceManager().createIpuModelDevice({"numIPUs": opts.localReplicas(), "tilesPerIPU": 1472})
+    return popart.DeviceManager().createSimDevice({"numIPUs": opts.localReplicas(), "tilesPerIPU": 1472})
 
 
 def of_another_program(proto: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 import copy
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -145,6 +146,186 @@ def test_what_would_be_recorded_once_or_not_at_all_is_refused_with_its_line(func
     with pytest.raises(poptorch.Error, match=r"test_changing_state\.py:\d+"):
         poptorch.trainingModel(module, optimizer=torch.optim.SGD(module.parameters(), 0.1))(torch.ones(4, 2))
     random.setstate(state)
+
+
+def kept_in_an_attribute(module, x):
+    module.mean = getattr(module, "mean", torch.zeros(2)) * 0.5 + x.detach().mean(0)
+    return x - module.mean
+
+
+def computed_once(module, x):
+    module.scale = module.layer.weight.sum() if not hasattr(module, "scale") else module.scale
+    return x * module.scale
+
+
+def other_memory(module, x):
+    module.layer.weight.data = module.layer.weight.data.clamp(0)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (kept_in_an_attribute, r"test_changing_state\.py:\d+\) uses a tensor that an earlier call"),
+        (computed_once, r"test_changing_state\.py:\d+\) uses a tensor that an earlier call"),
+        (other_memory, r"Parameter layer\.weight is reassigned"),
+        (lambda module, x: torch.fft.rfft(x).abs(), r"test_changing_state\.py:\d+\) gives complex numbers"),
+        (lambda module, x: torch.func.grad(lambda z: module.layer(z).sum())(x), r"torch\.func\.grad"),
+    ],
+)
+def test_tensors_that_a_recording_cannot_follow_are_refused(function, text):
+    with pytest.raises(poptorch.Error, match=text):
+        poptorch.trainingModel(Own(function))(torch.ones(4, 2))
+
+
+def of_complex_numbers():
+    module = nn.Linear(2, 2)
+    module.register_buffer("phase", torch.ones(2, dtype=torch.complex64))
+    return module
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: torch.jit.script(nn.Linear(2, 2)), "is a torch.jit.ScriptModule"),
+        (lambda: nn.LazyLinear(2), "weight of the module has no shape"),
+        (of_complex_numbers, "phase of the module is complex"),
+    ],
+)
+def test_modules_that_cannot_be_recorded_are_refused(make, text):
+    with pytest.raises(poptorch.Error, match=text):
+        poptorch.inferenceModel(make())
+
+
+def unrecorded(w):
+    y = w * 2
+    with torch.no_grad():
+        y.mul_(3)
+        y[0] = 1.0
+    y.data.clamp_(max=4.0)
+    y.detach()[1] = 2.0
+    return y.sin().sum()
+
+
+def through_unsafe_views(w):
+    part = w.view(2, 3)[:, :2]
+    return (torch.kron(part, part) * torch.arange(16.0).view(4, 4)).sum() + (part * part).sum() + w.sum()
+
+
+def written_out(w):
+    result = torch.zeros(2, 6)
+    torch.mul(w.detach(), 3.0, out=result[1])
+    return (result.sum(0) * w).sum()
+
+
+def turned(w):
+    y = w.view(2, 3) * 1
+    view = y[..., :2]
+    y.t_()
+    view.mul_(3)
+    y[0].add_(1)
+    return (view.sin().sum() + (y * torch.arange(6.0).view(3, 2)).sum()).cos()
+
+
+@pytest.mark.parametrize("function", [unrecorded, through_unsafe_views, written_out, turned])
+def test_changes_that_pytorch_does_not_record_and_unsafe_views_are_those_of_pytorch(function):
+    check_training(function, [0.5, 1.0, -2.0, 0.1, 3.0, 0.3])
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.nn.utils.spectral_norm:FutureWarning")
+@pytest.mark.parametrize("norm", [nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm])
+def test_a_spectral_norm_iterates_as_in_pytorch(norm):
+    torch.manual_seed(0)
+    module, x, y = nn.Sequential(norm(nn.Linear(3, 2))), torch.randn(12, 3), torch.randn(12, 2)
+    eager = copy.deepcopy(module)
+    optimiser = torch.optim.SGD(module.parameters(), 0.1)
+    ipu_emu.torch.train(module, nn.MSELoss(), optimiser, (x, y), batch_size=4, shuffle=False, progress=False)
+    optimiser = torch.optim.SGD(eager.parameters(), 0.1)
+    for start in range(0, 12, 4):
+        optimiser.zero_grad()
+        F.mse_loss(eager(x[start : start + 4]), y[start : start + 4]).backward()
+        optimiser.step()
+    torch.testing.assert_close(module.state_dict(), eager.state_dict())
+
+
+@pytest.mark.parametrize("wrap", [poptorch.inferenceModel, poptorch.trainingModel])
+def test_a_mode_that_changes_after_the_compilation_is_said_once(wrap):
+    class Dropped(nn.Sequential):
+        def forward(self, x):
+            return poptorch.identity_loss(super().forward(x), "sum")
+
+    module = Dropped(nn.Linear(2, 2), nn.Dropout(0.9)).eval()
+    model = wrap(module)
+    model(torch.ones(1, 2))
+    module[1].train()
+    with pytest.warns(UserWarning, match="The module 1 was compiled in evaluation mode and is in training"):
+        model(torch.ones(1, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(torch.ones(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            lambda module: setattr(module, "calls", 7),
+            "The attribute calls of the module was compiled as 0 and is 7 now",
+        ),
+        (lambda module: setattr(module.drop, "p", 0.1), "The attribute drop.p of the module was compiled as 0.5"),
+        (
+            lambda module: setattr(module, "scale", torch.ones(3)),
+            r"scale of the module was compiled as a tensor \[2\]",
+        ),
+        (
+            lambda module: module.layer.requires_grad_(False),
+            "requires_grad of the parameter layer.bias was compiled as",
+        ),
+    ],
+)
+def test_attributes_that_change_after_the_compilation_are_said_once(change, text):
+    module = Own(lambda module, x: module.drop(x) * module.calls * module.scale)
+    module.drop, module.scale = nn.Dropout(0.5), torch.ones(2)
+    model = poptorch.trainingModel(module)
+    model(torch.ones(1, 2))
+    module.calls = int("0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(torch.ones(1, 2))
+    change(module)
+    with pytest.warns(UserWarning, match=text):
+        model(torch.ones(1, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(torch.ones(1, 2))
+
+
+@pytest.mark.parametrize("wrap", [poptorch.inferenceModel, poptorch.trainingModel])
+def test_weights_that_change_on_the_host_alone_are_said(wrap):
+    module = Own(lambda module, x: x)
+    model = wrap(module)
+    model(torch.ones(1, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module.layer.load_state_dict({name: torch.zeros_like(one) for name, one in module.layer.state_dict().items()})
+        model.copyWeightsToDevice()
+        assert model(torch.ones(1, 2)).sum() == 0
+    with torch.no_grad():
+        module.layer.bias.fill_(1.0)
+    with pytest.warns(
+        UserWarning, match=r"layer\.bias changed on the host, and copyWeightsToDevice\(\) was not called"
+    ):
+        model(torch.ones(1, 2))
+
+
+def test_a_text_is_no_result():
+    with pytest.raises(poptorch.Error, match="forward returns the text 'done'"):
+        poptorch.inferenceModel(Texts())(torch.ones(1, 2))
+
+
+class Texts(nn.Module):
+    def forward(self, x):
+        return x, "done"
 
 
 def test_a_hook_on_a_parameter_is_refused_by_name():

@@ -33,7 +33,7 @@ class Model(torch.nn.Module):
 
 def text(change, *, pipelined=False, batch=8):
     """The program, its plan and its modelled time after ``change`` of the options."""
-    options = poptorch.Options().useIpuModel(True)
+    options = poptorch.Options()
     if not pipelined:
         options.setExecutionStrategy(poptorch.ShardedExecution(poptorch.Stage("A", "B").ipu(0)))
     change(options)
@@ -119,7 +119,7 @@ SHOWN = {
     "ipu_emu/poptorch/test_replica_grouping.py": "inputReplicaGrouping",
     "programs/poptorch/checkpointing.py": "relaxOptimizerAttributesChecks useOfflineIpuTarget",
     "programs/poptorch/lifecycle.py": "updatableNamedBuffers",
-    "ipu_emu/poptorch/test_inventory.py::test_ipus_are_rounded_on_hardware_alone": "useIpuModel",
+    "ipu_emu/poptorch/test_inventory.py::test_an_ipu_model_has_any_number_of_ipus_and_no_replicas": "useIpuModel",
     "ipu_emu/poptorch/test_specified_names.py": (
         "Training.accumulationAndReplicationReductionType Distributed.disable"
     ),
@@ -208,11 +208,16 @@ def test_the_variables_of_processes_have_names(monkeypatch):
     assert (options.Distributed.numProcesses, options.Distributed.processId) == (3, 2)
 
 
-def test_ipus_are_rounded_on_hardware_alone():
-    def compiled(use_model):
-        options = poptorch.Options().useIpuModel(use_model).replicationFactor(3)
-        poptorch.inferenceModel(torch.nn.Linear(2, 2), options).compile(torch.ones(3, 2))
+def test_an_ipu_model_has_any_number_of_ipus_and_no_replicas():
+    def compiled(use_model, replicas=1):
+        options = poptorch.Options().useIpuModel(use_model).replicationFactor(replicas)
+        stages = poptorch.Stage("A").ipu(0), poptorch.Stage("B").ipu(3 - replicas)
+        options.setExecutionStrategy(poptorch.ShardedExecution(*stages))
+        poptorch.inferenceModel(Model(), options).compile(torch.ones(4 * replicas, 8).half())
 
     compiled(True)
     with pytest.raises(poptorch.Error, match=r"specifies the use of 3 IPUs, .* must reserve a minimum of 4"):
         compiled(False)
+    with pytest.raises(poptorch.Error, match="2 replicas on an IPU Model, which does not support replication"):
+        compiled(True, replicas=2)
+    compiled(False, replicas=2)

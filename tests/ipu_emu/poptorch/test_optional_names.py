@@ -8,6 +8,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
 
 import ipu_emu.poptorch as poptorch  # noqa: E402
+from popdist_py.environment import Environment  # noqa: E402
+from popdist_py.layout import Layout  # noqa: E402
 from tests.ipu_emu.helpers.poptorch_calls import Calls, inferred, mean_loss, training  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
@@ -95,6 +97,25 @@ def test_hints_change_no_number():
     assert any(name.startswith("scope/") for name in model.getTensorNames())
 
 
+def test_ops_of_poptorch_are_called_or_refused_by_name():
+    def scoped(module, a):
+        torch.ops.poptorch.push_name_scope("outer")
+        torch.ops.poptorch.push_name_scope("inner")
+        a = torch.ops.poptorch.nop(a + 1)
+        torch.ops.poptorch.pop_name_scope()
+        torch.ops.poptorch.pop_name_scope()
+        return a * 3
+
+    model = poptorch.inferenceModel(Calls(scoped))
+    assert model(ONE).item() == 6
+    assert any(name.startswith("outer/inner/Add") for name in model.getTensorNames())
+    assert any(name.startswith("Mul") for name in model.getTensorNames())
+    with pytest.raises(poptorch.Error, match="no push_name_scope began"):
+        inferred(lambda m, a: torch.ops.poptorch.pop_name_scope(), ONE)
+    with pytest.raises(AttributeError, match=r"torch\.ops\.poptorch\.begin_ipu_block is internal to PopTorch"):
+        inferred(lambda m, a: torch.ops.poptorch.begin_ipu_block(0, 0, 0), ONE)
+
+
 def test_latencies_are_least_most_and_mean():
     _, model = training()
     assert model.getPerfCounters()["input"] == [[]]
@@ -124,6 +145,10 @@ def test_processes_are_configured(monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
     distributed = poptorch.Options().Distributed
     assert (distributed.processId, distributed.numProcesses) == (3, 4)
+    for name, value in Environment.of_instance(Layout((1, 1)), 1).to_environ().items():
+        monkeypatch.setenv(name, value)
+    distributed = poptorch.Options().Distributed
+    assert (distributed.processId, distributed.numProcesses) == (1, 2)
 
 
 def test_blocks_are_removed_and_functions_are_blocks():

@@ -102,7 +102,7 @@ def test_factors_that_do_not_match_are_refused_as_pytorch_does():
 
 
 def test_large_weights_are_copied_to_a_new_device_by_several_threads(monkeypatch):
-    from ipu_emu.hostio import host_weights
+    from ipu_emu.session import host_weights
 
     threads, write = set(), Engine.write
 

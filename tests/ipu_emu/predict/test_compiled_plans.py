@@ -17,7 +17,7 @@ from ipu_emu.models.gpt2 import gpt2
 from ipu_emu.onnx.external_data import DataPlace
 from ipu_emu.onnx.write import to_model
 from ipu_emu.predict.memory import PredictedMemory
-from ipu_emu.program.memory_liveness import ipu_memories
+from ipu_emu.session.memory_liveness import ipu_memories
 
 PIPELINE: dict[str, Any] = {"ipus": 4, "replicas": 4, "schedule": "grouped", "recompute": "Standard"}
 STATES: dict[str, Any] = {"optimiser": "lamb", "shared": ("states",)}

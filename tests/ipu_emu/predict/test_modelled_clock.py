@@ -8,7 +8,7 @@ import pytest
 
 from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.hardware import System
-from ipu_emu.hardware.transfer_rates import host_rate
+from ipu_emu.hardware.rates import host_rate
 from ipu_emu.predict.calibration.profile import shipped
 from ipu_emu.predict.prediction import Prediction
 from ipu_emu.program.clock import CostCategory, ModelledMachine, TimelineSegment, timeline

@@ -20,9 +20,9 @@ from ipu_emu.predict import (
     layer_norm,
     of_model,
 )
-from ipu_emu.program.footprint import footprints
-from ipu_emu.program.memory_liveness import LIVE, ipu_memories
 from ipu_emu.program.memory_plan import region_of
+from ipu_emu.session.footprint import footprints
+from ipu_emu.session.memory_liveness import LIVE, ipu_memories
 
 POD = System.pod(16)
 

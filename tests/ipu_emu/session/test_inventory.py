@@ -250,7 +250,7 @@ def session(settings):
     loss = builder.aiGraphcore.identityloss([x], popart.ReductionType.Sum)
     if manual:
         builder.virtualGraph(loss, 1)
-    device = popart.DeviceManager().createIpuModelDevice(
+    device = popart.DeviceManager().createSimDevice(
         {"numIPUs": options.localReplicas() * (1 + manual), "tilesPerIPU": 1472}
     )
     adam = popart.Adam({"lossScaling": (2.0, False)})

@@ -18,8 +18,7 @@ from torch.utils.data import (  # noqa: E402
     WeightedRandomSampler,
 )
 
-from ipu_emu.torch.batches import Spread, batches_of  # noqa: E402
-from ipu_emu.torch.loading import Loading, Part  # noqa: E402
+from ipu_emu.torch.batches import Loading, Part, Spread, batches_of  # noqa: E402  # noqa: E402
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT  # noqa: E402
 from tests.helpers.warm_processes import PYTORCH_FACES, warm_python  # noqa: E402
 

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
 import ipu_emu.torch  # noqa: E402
 from ipu_emu import poptorch  # noqa: E402
@@ -123,8 +123,16 @@ def test_every_kind_of_data_gives_the_same_batches():
     expected = trained()
     samples = TensorDataset(X, Y)
     batches = [(X[k : k + 16], Y[k : k + 16]) for k in (0, 16, 32)]
-    for data in (samples, DataLoader(samples, batch_size=16), [*zip(X, Y, strict=True)], _Iterable(batches)):
+    stream = DataLoader(_Stream(), batch_size=16)
+    for data in (samples, DataLoader(samples, batch_size=16), [*zip(X, Y, strict=True)], _Iterable(batches), stream):
         assert same(expected, trained(data))
+    with pytest.raises(ValueError, match="a batch has tensors of 16 and of 15 samples"):
+        trained(_Iterable([(X[:16], Y[:15])]), replicas=2)
+
+
+class _Stream(IterableDataset):
+    def __iter__(self):
+        return zip(X, Y, strict=True)
 
 
 class _Iterable:

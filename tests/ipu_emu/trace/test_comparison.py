@@ -10,7 +10,7 @@ from ipu_emu import trace
 from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
-from ipu_emu.program.clock.program_record import ProgramRecord
+from ipu_emu.session.program_record import ProgramRecord
 from ipu_emu.trace import read_run
 from ipu_emu.trace.comparison import Comparison, compare
 from ipu_emu.trace.findings import analyse

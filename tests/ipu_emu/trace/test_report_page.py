@@ -17,7 +17,7 @@ from ipu_emu.cli.output.run_report.charts import library
 from ipu_emu.cli.output.run_report.report_page import all_charts, report_html
 from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
-from ipu_emu.program.clock.program_profile import program_profile
+from ipu_emu.session.program_profile import program_profile
 from ipu_emu.trace import read_run
 from ipu_emu.trace.findings import analyse
 from ipu_emu.trace.report_data import report_data

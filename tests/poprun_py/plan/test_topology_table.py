@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from poprun_py.plan.topology_table import topology_table
+from poprun_py.plan.plan_report import topology_table
 
 # mlcommons/training_results_v1.1, Graphcore/benchmarks/resnet/implementations/tensorflow/README.md
 SAMPLE = """\

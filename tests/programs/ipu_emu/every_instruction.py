@@ -10,8 +10,8 @@ from ipu_emu.session import compiled_program
 from tests.ipu_emu.helpers.sessions import device, options
 
 compiled = []
-lower = compiled_program.lower
-compiled_program.lower = lambda step: (compiled.append(1), lower(step))[1]
+lowered = compiled_program.lowered
+compiled_program.lowered = lambda step: (compiled.append(1), lowered(step))[1]
 builder = popart.Builder()
 x = builder.addInputTensor(popart.TensorInfo("FLOAT", [8]), "x")
 same = builder.addInputTensor(

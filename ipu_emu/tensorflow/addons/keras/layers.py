@@ -16,22 +16,10 @@ from ipu_emu.tensorflow.trace.collectives import assume_equal_across_replicas
 from ipu_emu.tensorflow.trace.function_trace import current_trace
 
 __all__ = [
-    "GRU",
-    "LSTM",
-    "AssumeEqualAcrossReplicas",
-    "Dropout",
-    "Embedding",
-    "GroupNorm",
-    "GroupNormalization",
-    "InstanceNorm",
-    "InstanceNormalization",
-    "LayerNorm",
-    "LayerNormalization",
-    "PopnnGRU",
-    "PopnnLSTM",
-    "RecomputationCheckpoint",
-    "SerialDense",
-]
+    "GRU", "LSTM", "AssumeEqualAcrossReplicas", "Dropout", "Embedding", "GroupNorm", "GroupNormalization",
+    "InstanceNorm", "InstanceNormalization", "LayerNorm", "LayerNormalization", "PopnnGRU", "PopnnLSTM",
+    "RecomputationCheckpoint", "SerialDense",
+]  # fmt: skip
 
 
 class AssumeEqualAcrossReplicas(keras_layers.Layer):  # type: ignore[misc]

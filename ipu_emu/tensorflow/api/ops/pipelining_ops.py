@@ -41,13 +41,9 @@ from ipu_emu.tensorflow.trace.function_trace import (
 )
 
 __all__ = [
-    "OptimizerFunctionOutput",
-    "PipelineSchedule",
-    "PipelineStageOptions",
-    "RecomputationMode",
-    "pipeline",
+    "OptimizerFunctionOutput", "PipelineSchedule", "PipelineStageOptions", "RecomputationMode", "pipeline",
     "recomputation_checkpoint",
-]
+]  # fmt: skip
 
 _ALL_DEVICES = -1
 _Stage = Callable[..., Any] | Sequence[Callable[..., Any]]

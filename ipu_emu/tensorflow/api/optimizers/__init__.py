@@ -13,13 +13,7 @@ from ipu_emu.tensorflow.api.optimizers.map_gradient_optimizer import MapGradient
 from ipu_emu.tensorflow.api.optimizers.sharded_optimizer import ShardedOptimizer
 
 __all__ = [
-    "CrossReplicaGradientAccumulationOptimizer",
-    "CrossReplicaGradientAccumulationOptimizerV2",
-    "CrossReplicaOptimizer",
-    "GradientAccumulationOptimizer",
-    "GradientAccumulationOptimizerV2",
-    "GradientAccumulationReductionMethod",
-    "IpuOptimizer",
-    "MapGradientOptimizer",
-    "ShardedOptimizer",
-]
+    "CrossReplicaGradientAccumulationOptimizer", "CrossReplicaGradientAccumulationOptimizerV2",
+    "CrossReplicaOptimizer", "GradientAccumulationOptimizer", "GradientAccumulationOptimizerV2",
+    "GradientAccumulationReductionMethod", "IpuOptimizer", "MapGradientOptimizer", "ShardedOptimizer",
+]  # fmt: skip

@@ -13,11 +13,9 @@ from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import IpuOptimizer, apply_
 from ipu_emu.tensorflow.trace.collectives import trace_of
 
 __all__ = [
-    "CrossReplicaGradientAccumulationOptimizer",
-    "CrossReplicaGradientAccumulationOptimizerV2",
-    "GradientAccumulationOptimizer",
-    "GradientAccumulationOptimizerV2",
-]
+    "CrossReplicaGradientAccumulationOptimizer", "CrossReplicaGradientAccumulationOptimizerV2",
+    "GradientAccumulationOptimizer", "GradientAccumulationOptimizerV2",
+]  # fmt: skip
 
 
 class GradientAccumulationOptimizerV2(IpuOptimizer):

@@ -24,23 +24,10 @@ from ipu_emu.tensorflow.importer.rules import (
 
 RULES: dict[str, Rule] = {
     type: rule
-    for module in (
-        arithmetic,
-        branches,
-        control,
-        indexing,
-        losses,
-        matrices,
-        padding,
-        pooling_and_norms,
-        products,
-        random,
-        reductions,
-        resizing,
-        shapes,
-        slicing,
-        updates,
-        volumes,
+    for family in (
+        (arithmetic, branches, control, indexing, losses, matrices, padding, pooling_and_norms, products),
+        (random, reductions, resizing, shapes, slicing, updates, volumes),
     )
+    for module in family
     for type, rule in module.RULES.items()
 }

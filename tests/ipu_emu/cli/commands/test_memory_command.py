@@ -18,9 +18,9 @@ from onnx import TensorProto, helper, numpy_helper
 from gcl.drawing.units import memory
 from ipu_emu.cli.commands import memory_command
 from ipu_emu.cli.output import printing
-from ipu_emu.compiler.memory.memory_remedies import Change, Remedies
 from ipu_emu.hardware import GC200
 from ipu_emu.models import named
+from ipu_emu.session.memory_remedies import Change, Remedies
 from tests.ipu_emu.helpers.commands import ipu_emu, printed
 
 

@@ -57,8 +57,8 @@ def losses(training: Any, model: models.Model) -> list[float]:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts how often sessions compile."""
     count: list[int] = []
-    lower = compiled_program.lower
-    monkeypatch.setattr(compiled_program, "lower", lambda step: (count.append(1), lower(step))[1])
+    lowered = compiled_program.lowered
+    monkeypatch.setattr(compiled_program, "lowered", lambda step: (count.append(1), lowered(step))[1])
     return count
 
 
@@ -237,7 +237,7 @@ def test_prepare_device_uses_the_executable_that_was_loaded(tmp_path: Path, monk
     other, _ = session()
     other.loadExecutable(str(tmp_path / "one"))
     with monkeypatch.context() as context:
-        context.setattr(compiled_program, "lower", None)
+        context.setattr(compiled_program, "lowered", None)
         other.prepareDevice()
     assert losses(other, model) == run()
 
@@ -278,8 +278,8 @@ def test_a_folder_gets_a_file_of_a_fixed_name(tmp_path: Path) -> None:
 
 def _compile(folder: str, done: Any) -> None:
     training, _ = session()
-    lower = compiled_program.lower
-    compiled_program.lower = lambda step: (done.put(os.getpid()), lower(step))[1]
+    lowered = compiled_program.lowered
+    compiled_program.lowered = lambda step: (done.put(os.getpid()), lowered(step))[1]
     os.environ["POPART_CACHE_DIR"] = folder
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -205,7 +205,7 @@ def test_an_ipu_reduces_at_most_its_own_largest_gradient_at_once() -> None:
     shared = popart.TensorLocation(popart.TensorStorage.OnChip, popart.ReplicatedTensorSharding.On)
     opts = options(R=2, virtualGraphMode=popart.VirtualGraphMode.Manual)
     opts.optimizerStateTensorLocationSettings = popart.TensorLocationSettings(shared, 0, 0)
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 4, "tilesPerIPU": 1472})
+    device = popart.DeviceManager().createSimDevice({"numIPUs": 4, "tilesPerIPU": 1472})
     optimizer = popart.SGD({"defaultLearningRate": (0.1, True), "defaultMomentum": (0.9, True)})
     flow = popart.DataFlow(1, [loss])
     session = popart.TrainingSession(builder.getModelProto(), flow, loss, optimizer, device, userOptions=opts)

@@ -37,7 +37,7 @@ class Phased:
             opts.virtualGraphMode = popart.VirtualGraphMode.ExecutionPhases
             opts.executionPhaseSettings.phases, opts.executionPhaseSettings.weightIOSchedule = PHASES, io
         self.shape = (A, R, 8, WIDTH)
-        device = popart.DeviceManager().createIpuModelDevice({"numIPUs": ipus * R, "tilesPerIPU": 1472})
+        device = popart.DeviceManager().createSimDevice({"numIPUs": ipus * R, "tilesPerIPU": 1472})
         flow = popart.DataFlow(1, {self.loss: popart.AnchorReturnType("All")})
         self.session = popart.TrainingSession(
             builder.getModelProto(), flow, self.loss, popart.ConstSGD(0.1), device, userOptions=opts

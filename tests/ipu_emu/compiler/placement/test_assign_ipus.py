@@ -10,7 +10,7 @@ import pytest
 
 from ipu_emu import models, popart
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
-from ipu_emu.compiler.pipeline import run_passes, start
+from ipu_emu.compiler.pipeline import CompileState, run_passes
 from ipu_emu.compiler.placement.assign_ipus import assign_ipus
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
 from ipu_emu.graph import Role
@@ -79,7 +79,7 @@ def test_a_weight_at_both_ends_of_a_pipeline_is_read_in_a_further_stage_or_copie
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        graph = run_passes(start(model.graph, options), stop_after="assign-ipus").graph
+        graph = run_passes(CompileState(model.graph, options), stop_after="assign-ipus").graph
     assert {op.place.ipu for op in graph.ops} == {0, 1, 2, 3}
     homes = {op.place.ipu for op in graph.ops if "tokens" in op.inputs}
     assert homes == ({0, 3} if is_copied else {0})

@@ -41,7 +41,7 @@ class Layers:
     def session(self, *, ipus: int = 2, bps: int = 1, anchor: Any = ("All",), **values: Any) -> Any:
         opts = options(**values)
         flow = popart.DataFlow(bps, {self.loss: popart.AnchorReturnType(*anchor)})
-        device = popart.DeviceManager().createIpuModelDevice({"numIPUs": ipus, "tilesPerIPU": 1472})
+        device = popart.DeviceManager().createSimDevice({"numIPUs": ipus, "tilesPerIPU": 1472})
         session = popart.TrainingSession(
             self.builder.getModelProto(), flow, self.loss, popart.ConstSGD(0.1), device, userOptions=opts
         )

@@ -47,7 +47,7 @@ class Products:
         """(y of each micro-batch, weights) after one step; x is [micro-batches, replicas, SIZE]."""
         opts = options(R=replicas, **PIPELINE)
         flow = popart.DataFlow(len(x), {self.y: popart.AnchorReturnType("All")})
-        device = popart.DeviceManager().createIpuModelDevice({"numIPUs": self.stages * replicas, "tilesPerIPU": 1472})
+        device = popart.DeviceManager().createSimDevice({"numIPUs": self.stages * replicas, "tilesPerIPU": 1472})
         session = popart.TrainingSession(
             self.builder.getModelProto(), flow, self.loss, optimizer, device, userOptions=opts
         )

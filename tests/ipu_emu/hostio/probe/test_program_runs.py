@@ -27,7 +27,6 @@ from ipu_emu.hostio.data.data_modes import mode_of
 from ipu_emu.hostio.probe.bottleneck_analysis import advice, overhead_of
 from ipu_emu.hostio.probe.probe import FeedMeasurement, measurement_in
 from ipu_emu.hostio.probe.program_runs import MeasuredProgram, ProgramRun, counts_of, job_result, reports
-from ipu_emu.tensorflow import InfeedQueue
 from tests.helpers.mpi_jobs import PROGRAMS
 
 DATA = {"x": np.full((20, 3), 9, np.float32), "label": np.arange(20) % 5}
@@ -269,13 +268,6 @@ def probed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("IPU_EMU_FEED_REPORTS", str(tmp_path))
     monkeypatch.setenv("IPU_EMU_FEED_STEPS", "12")
     return tmp_path
-
-
-def test_a_queue_is_measured(probed: Path) -> None:
-    queue = InfeedQueue(np.ones((1000, 4)))
-    queue.initializer()
-    report = measured(probed, queue.dequeue)
-    assert (report["steps"], report["samples"], report["bytes"]) == (12, 12, 12 * 32)
 
 
 @pytest.mark.parametrize("mode", ["real", "generated", "synthetic"])

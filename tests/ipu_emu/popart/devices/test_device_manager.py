@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.compiler.memory.out_of_memory import memory_of
 from ipu_emu.hardware import System
+from ipu_emu.session.footprint import memory_of
 
 
 class TestTiles:

@@ -217,12 +217,17 @@ class TestPlacement:
             prepare(opts)
 
     def test_ipus_that_do_not_divide(self) -> None:
-        info = popart.DeviceManager().createIpuModelDevice({"numIPUs": 3})
+        info = popart.DeviceManager().createSimDevice({"numIPUs": 3})
         with pytest.raises(popart.popart_exception) as error:
             prepare(options(R=2), info)
         assert error.value.args[0] == (
             "For replicated graphs, the number of IPUs must be divisible by the replication factor."
         )
+
+    def test_replicas_of_an_ipu_model(self) -> None:
+        info = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+        with pytest.raises(popart.popart_exception, match="2 replicas on an IPU Model, which does not support repl"):
+            prepare(options(R=2), info)
 
     def test_more_ipus_than_replicas(self) -> None:
         info = popart.DeviceManager().acquireAvailableDevice(4)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ipu_emu import models, popart
+from ipu_emu.compiler.pipeline import lowered
 from ipu_emu.hardware import GC200
-from ipu_emu.program.footprint import footprints
+from ipu_emu.session.footprint import footprints
 from tests.ipu_emu.helpers.pipelined_models import KEPT, PIPELINE, Tower
 from tests.ipu_emu.helpers.sessions import options
 
@@ -71,7 +72,7 @@ def test_its_memory_counts_in_addition_to_that_of_training() -> None:
     def fits(tiles: int) -> bool:
         return all(need.total <= tiles * GC200.tile_memory for need in footprints(executable, tiles))
 
-    executable = pipelined(GC200.tiles)._compilation.lowered()
+    executable = lowered(pipelined(GC200.tiles)._compilation.final_step)
     least = next(tiles for tiles in range(1, GC200.tiles) if fits(tiles))
     pipelined(least).prepareDevice(loadEngine=False)
     with pytest.raises(popart.OutOfMemoryException, match="Out of memory: IPU"):

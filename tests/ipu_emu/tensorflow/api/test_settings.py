@@ -209,3 +209,16 @@ def test_arguments_of_early_releases_without_effect_are_named(ipu: Any) -> None:
 def test_scopes_without_effect_are_named(ipu: Any, scope: str) -> None:
     with pytest.warns(UserWarning, match=f"The scope {scope} has no effect"), getattr(ipu.scopes, scope)(True):
         pass
+
+
+def test_an_ipu_model_has_no_replicas(ipu: Any, run: Any, configure: Any, monkeypatch: Any) -> None:
+    assert not ipu.utils.running_on_ipu_model()
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
+    assert ipu.utils.running_on_ipu_model()
+    configure(1)
+    assert run(lambda x: x + 2.0, np.array(1, np.float32))[0] == 3
+    configure(2)
+    with pytest.raises(Exception, match="2 replicas on an IPU Model, which does not support replication"):
+        run(lambda x: x + 2.0, np.array(1, np.float32))
+    with pytest.raises(Exception, match="select_ipus chooses IPUs of a system"):
+        configure(0, auto_select_ipus=[], select_ipus=[0])

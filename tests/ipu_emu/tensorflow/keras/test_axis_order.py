@@ -73,7 +73,7 @@ def test_a_step_turns_no_filter(tf2: Any, strategy: Any, optimizer: str) -> None
 def test_no_bit_depends_on_how_filters_are_held(
     tf2: Any, strategy: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    from ipu_emu.tensorflow.run import section_import
+    from ipu_emu.tensorflow.importer import section_import
 
     model, history = fitted(tf2, strategy, LAYERS[name], "adam")
     left = [operand for kind, operand in turned(model) if kind == "Compute"]
@@ -92,7 +92,7 @@ def test_layers_that_compute_with_their_filters(
     tf2: Any, strategy: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Ops that depend on the order of axes read a filter in TensorFlow's order."""
-    from ipu_emu.tensorflow.run import section_import
+    from ipu_emu.tensorflow.importer import section_import
 
     class Own(tf2.keras.layers.Conv2D):  # type: ignore[misc]
         def call(self, x: Any) -> Any:
@@ -111,7 +111,7 @@ def test_layers_that_compute_with_their_filters(
 
 
 def test_the_stages_of_a_pipeline(tf2: Any, strategy: Any, configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ipu_emu.tensorflow.run import section_import
+    from ipu_emu.tensorflow.importer import section_import
 
     configure(2)
     chosen = LAYERS["two of images"]

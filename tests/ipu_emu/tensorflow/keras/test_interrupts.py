@@ -11,8 +11,8 @@ import pytest
 #: Modules, and the functions of TensorFlow that they call in the main thread.
 _CALLS = (
     ("feeds.element_source", "gen_dataset_ops", "iterator_get_next"),
-    ("host_variables", "gen_resource_variable_ops", "read_variable_op"),
-    ("host_variables", "gen_resource_variable_ops", "assign_variable_op"),
+    ("variables", "gen_resource_variable_ops", "read_variable_op"),
+    ("variables", "gen_resource_variable_ops", "assign_variable_op"),
 )
 
 

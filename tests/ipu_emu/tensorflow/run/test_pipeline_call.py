@@ -260,7 +260,7 @@ def test_defaults() -> None:
     assert list(call.slots()) == list(schedule("grouped", 2, 8, training=True))
     serial = PipelineCall([FIRST, LAST], 2, batch_serialization_iterations=3, **TRAINING)
     assert list(serial.slots()) == list(schedule("sequential", 2, 2, training=True, iterations=3))
-    inference = PipelineCall([FIRST, LAST], 4, infeed_queue=InfeedQueue([0.0]), outfeed_queue=OutfeedQueue())
+    inference = PipelineCall([FIRST, LAST], 4, infeed_queue=InfeedQueue(), outfeed_queue=OutfeedQueue())
     assert {task.what for slot in inference.slots() for task in slot} == {TaskType.FORWARD}
 
 

@@ -10,19 +10,9 @@ from ipu_emu.tensorflow.api.distributed import popdist_strategy as ipu_multi_rep
 from ipu_emu.tensorflow.api.distributed.host_collective_ops import broadcast
 
 __all__ = [
-    "Average",
-    "Sum",
-    "allgather",
-    "allreduce",
-    "broadcast",
-    "init",
-    "ipu_multi_replica_strategy",
-    "local_rank",
-    "popdist_strategy",
-    "rank",
-    "shutdown",
-    "size",
-]
+    "Average", "Sum", "allgather", "allreduce", "broadcast", "init", "ipu_multi_replica_strategy", "local_rank",
+    "popdist_strategy", "rank", "shutdown", "size",
+]  # fmt: skip
 
 Sum, Average = "sum", "mean"
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_emu.hostio import ReplicaRange
+from ipu_emu.errors import FeedError
 from ipu_emu.tensorflow import InfeedQueue
 from ipu_emu.tensorflow.run.feeds.prefetch_queue import ElementStream, PrefetchQueue, QueueClosed
 
@@ -112,13 +112,15 @@ def test_an_unreferenced_queue_ends_its_thread() -> None:
     assert not thread.is_alive()
 
 
-def test_an_infeed_of_a_stream_gives_replicas_one_element_after_the_other() -> None:
-    queue = InfeedQueue(numbers([], 4), replica_range=ReplicaRange(2, 0, 2))
-    queue.initializer()
-    assert [[int(array) for (array,) in queue.dequeue()] for _ in range(2)] == [[0, 1], [2, 3]]
-    with pytest.raises(StopIteration):
-        queue.dequeue()
-    queue.restart(numbers([], 1))
-    assert int(queue.next_arrays()[0]) == 0
+def test_an_infeed_takes_the_elements_of_a_stream_in_turn() -> None:
+    queue = InfeedQueue()
+    with pytest.raises(FeedError, match="run its initializer"):
+        queue.next_arrays()
+    for count in (4, 1):
+        queue.restart(numbers([], count))
+        assert [int(queue.next_arrays()[0]) for _ in range(count)] == list(range(count))
+        with pytest.raises(StopIteration):
+            queue.next_arrays()
+    assert queue.initialized
     queue.deleter()
     assert not queue.initialized

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ipu_emu.compiler.memory.memory_remedies import Change, MemoryNeed, Remedies, RemedyKind, find_remedies
 from ipu_emu.errors import EmulatorError
+from ipu_emu.session.footprint import MemoryNeed
+from ipu_emu.session.memory_remedies import Change, Remedies, RemedyKind, find_remedies
 
 LIMIT = 100
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
-from gcl.drawing.units import memory
 from ipu_emu.errors import EmulatorError
+from ipu_emu.session.footprint import MemoryNeed
 
 Request = TypeVar("Request")
 
@@ -36,28 +36,6 @@ class RemedyKind(Enum):
     ACTIVATIONS_OFF_CHIP = 0.5
     WEIGHTS_OFF_CHIP = 0.6
     MORE_IPUS = 1.0
-
-
-@dataclass(frozen=True)
-class MemoryNeed:
-    """Bytes that the fullest IPU of a replica needs and has; ``streaming`` is the shortage of Streaming Memory."""
-
-    ipu: int
-    nbytes: int
-    limit: int
-    streaming: int = 0
-
-    @property
-    def missing(self) -> int:
-        """The shortage in bytes; negative if memory is free."""
-        return self.nbytes - self.limit + self.streaming
-
-    @property
-    def fits(self) -> bool:
-        return self.nbytes <= self.limit and not self.streaming
-
-    def __str__(self) -> str:
-        return f"{memory(self.nbytes)} of {memory(self.limit)} on IPU {self.ipu}, the fullest"
 
 
 @dataclass(frozen=True)

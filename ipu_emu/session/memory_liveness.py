@@ -9,9 +9,9 @@ from itertools import accumulate
 
 from ipu_emu.graph import Role, Tensor
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.footprint import Footprint, footprints
 from ipu_emu.program.instructions import leaves
 from ipu_emu.program.memory_plan import PERSISTENT, Lifetime, MemoryPlan, ipu_of, is_off_chip
+from ipu_emu.session.footprint import Footprint, footprints
 
 _ROLES = {Role.WEIGHT: "weights", Role.STATE: "optimiser states"}
 _OTHERS = "other variables"

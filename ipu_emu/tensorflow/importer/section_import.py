@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from ipu_emu.tensorflow.importer.axis_order import Axes, order_axes_as_read
 from ipu_emu.tensorflow.importer.importer import Importer, StepPosition
 from ipu_emu.tensorflow.importer.node import SourceNode
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype
-from ipu_emu.tensorflow.run.section_work import SectionWork
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, Marker, Section, held_by, is_resource
 
 _ORDER = (StepPhase.FORWARD, StepPhase.BACKWARD, StepPhase.UPDATE)
@@ -24,6 +23,15 @@ _ORDER = (StepPhase.FORWARD, StepPhase.BACKWARD, StepPhase.UPDATE)
 _EMPTY = ("EmptyTensorList", "TensorListReserve", "Const")
 #: Ops whose values are on the IPU of their readers.
 _UNPLACED = ("Placeholder", "Const")
+
+
+@dataclass
+class SectionWork:
+    """A section with its ops in order, the tensors that it exports, and those that it imports."""
+
+    section: Section
+    exports: dict[str, Any] = field(default_factory=dict)
+    ops: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

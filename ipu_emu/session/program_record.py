@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.pricing import Pricing
-from ipu_emu.program.clock.program_profile import program_profile
 from ipu_emu.program.memory_plan import ipu_of, is_off_chip
 from ipu_emu.program.weight_copies import WeightCopy
+from ipu_emu.session.program_profile import program_profile
 from popdist_py import trace
 from popdist_py.environment import EXECUTABLE_CACHE_PATH
 from popdist_py.files.atomic_write import replace_file

@@ -1,7 +1,8 @@
-"""Host variables: keeps the variables of a program on the device and in TensorFlow equal.
+"""Variables of a program: their values on the replicas, which are kept equal to TensorFlow's.
 
 TensorFlow has the master copy. A variable is sent to the device only if TensorFlow's value is not the one that the
-program returned last, so values that differ between replicas (statistics, states of metrics) are preserved.
+program returned last, so values that differ between replicas (statistics, states of metrics) are preserved. One that
+is stored in another order of ``axes`` is transposed before a run and back after it, a sharded one divided and joined.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from gcl.kernels.uninterrupted import uninterrupted
+from ipu_emu.engine import Engine
+from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
+from ipu_emu.tensorflow.importer.axis_order import Axes
+from ipu_emu.tensorflow.importer.values import on_device
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, held_by, is_resource
 
 
@@ -65,3 +70,39 @@ def _array(tensor: Any) -> NDArray[Any]:
 
 def _address(array: NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
+
+
+def id_of(name: str) -> str:
+    """The id of the tensor that holds a variable on the device."""
+    return f"variable/{name}"
+
+
+def write_variable(engine: Engine, name: str, value: NDArray[Any], axes: Axes | None = None) -> None:
+    """Set a variable on all local replicas; one that the program does not use is ignored."""
+    tensor = engine.executable.graph.tensors.get(id_of(name))
+    if tensor is None:
+        return
+    own = on_device(value)
+    if axes is not None:
+        own = own.transpose(axes)
+    if tensor.shards is None:
+        engine.write(tensor.id, own)
+        return
+    for replica in range(engine.replicas.local):
+        shard = tensor.shards.cut(own, engine.replicas.offset + replica, engine.replicas.total)
+        np.copyto(engine.view(tensor.id, replica), shard, casting="unsafe")
+
+
+def read_variable(engine: Engine, name: str, out: TracedWeightCopies, axes: Axes | None = None) -> NDArray[Any]:
+    """The value on the first local replica; all instances must read a sharded variable."""
+    tensor = engine.executable.graph.tensors[id_of(name)]
+    if tensor.shards is None:
+        with out.copying(tensor.id):
+            return _ordered(engine.view(tensor.id), axes)
+    local = np.stack([out.read(tensor.id, replica) for replica in range(engine.replicas.local)])
+    return _ordered(tensor.shards.join(engine.replicas.all_gather(local)), axes)
+
+
+def _ordered(value: NDArray[Any], axes: Axes | None) -> NDArray[Any]:
+    """A copy in the order of axes of the program."""
+    return np.array(value if axes is None else value.transpose(np.argsort(axes)), order="C")

@@ -29,8 +29,8 @@ from ipu_emu.program.instructions import (
 )
 from ipu_emu.program.leaf_label import LeafLabel
 from ipu_emu.program.memory_layout import aligned
-from ipu_emu.program.memory_liveness import IpuMemory, ipu_memories
 from ipu_emu.program.memory_plan import Lifetime, ipu_of, is_off_chip, is_shared, node_in
+from ipu_emu.session.memory_liveness import IpuMemory, ipu_memories
 from popdist_py.trace.records import VERSION
 
 #: Characters of the name of a task that are kept.

@@ -13,9 +13,9 @@ from ipu_emu import trace
 from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
-from ipu_emu.program.clock.program_profile import program_profile
-from ipu_emu.program.clock.program_record import ProgramRecord
 from ipu_emu.program.weight_copies import WeightCopy
+from ipu_emu.session.program_profile import program_profile
+from ipu_emu.session.program_record import ProgramRecord
 from ipu_emu.trace import read_run
 from ipu_emu.trace.program_profiles import Profiles, read_profiles
 from popdist_py.trace import PROFILE_SUFFIX, Category

@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 
 from ipu_emu import models, popart
-from ipu_emu.compiler.memory.memory_remedies import Change, Remedies
-from ipu_emu.compiler.memory.out_of_memory import memory_need, memory_of, too_large_for_an_ipu
-from ipu_emu.program.footprint import footprints
+from ipu_emu.compiler.pipeline import lowered
+from ipu_emu.hardware import POD16
+from ipu_emu.session.footprint import footprints, memory_need, memory_of, too_large_for_an_ipu
+from ipu_emu.session.memory_remedies import Change, Remedies
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
 from tests.ipu_emu.helpers.sessions import options
 
 
 def session(tiles: int, kind: str = "model", width: int = 64, layers: int = 4, batch: int = 4, **values: Any) -> Any:
     model = models.gpt2(batch=batch, layers=layers, width=width, heads=2, length=32, context=32, vocabulary=16)
-    manager = popart.DeviceManager()
+    manager = popart.DeviceManager(POD16)
     ipus, halves = values.pop("ipus", 1), values.pop("halves", False)
     opts = options(**values)
-    device = manager.createIpuModelDevice({"numIPUs": ipus * opts.localReplicas(), "tilesPerIPU": tiles})
+    device = manager.acquireAvailableDevice(ipus * opts.localReplicas(), tiles)
     if kind == "offline":
         device = manager.createOfflineIpuFromDeviceInfo(device)
     optimizer = popart.Adam({"defaultLearningRate": (0.1, True)})
@@ -174,7 +175,7 @@ def test_a_tensor_that_can_never_fit_is_named() -> None:
     text = str(caught.value.args[0])
     assert "More IPUs alone can never help" in text
     assert "reads wide (2.00 MiB) and in total 4.00 MiB at once" in text
-    assert too_large_for_an_ipu(training._compilation.lowered(), 2**30) == ""
+    assert too_large_for_an_ipu(lowered(training._compilation.final_step), 2**30) == ""
 
 
 def test_nothing_is_moved_off_chip_without_streaming_memory() -> None:

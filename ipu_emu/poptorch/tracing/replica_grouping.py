@@ -13,7 +13,7 @@ from ipu_emu.onnx.properties import GroupKind, VariableGroups
 from ipu_emu.poptorch.enums import CommGroupType, VariableRetrievalMode
 from ipu_emu.poptorch.errors import Error, refusal
 
-_NAME = "replicaGrouping"
+NAME = "replicaGrouping"
 
 
 class ReplicaGrouping:
@@ -42,33 +42,9 @@ class ReplicaGrouping:
         self.groups = VariableGroups(GroupKind(int(comm_group_type)), shards)
 
 
-def offer_grouping(tensor: torch.Tensor) -> None:
-    """Add ``replicaGrouping`` to a parameter."""
-    tensor.__dict__.setdefault(_NAME, ReplicaGrouping())
-
-
-def withdraw_grouping(tensor: torch.Tensor) -> None:
-    """Undo ``offer_grouping``."""
-    tensor.__dict__.pop(_NAME, None)
-
-
-def offer_groupings(module: torch.nn.Module) -> None:
-    """Add ``replicaGrouping`` to the parameters of a module."""
-    for tensor in module.parameters():
-        offer_grouping(tensor)
-
-
-def withdraw_groupings(module: torch.nn.Module, *, all_of_them: bool) -> None:
-    """Undo ``offer_groupings`` for the parameters without groups, or for all."""
-    for tensor in module.parameters():
-        grouping = tensor.__dict__.get(_NAME)
-        if all_of_them or grouping is None or grouping.groups is None:
-            withdraw_grouping(tensor)
-
-
 def groups_of(tensor: torch.Tensor, name: str, *, replicas: int, processes: int) -> tuple[int, int] | None:
     """Return (stride, size) of the groups of replicas, None for one value; raise Error if they are invalid."""
-    grouping = tensor.__dict__.get(_NAME)
+    grouping = tensor.__dict__.get(NAME)
     if grouping is None:
         return None
     grouping.fixed = True
