@@ -25,7 +25,7 @@ __all__ = ["IPUInfeedQueue", "IPUIterator", "IPUOwnedIterator", "ScopedIPUInfeed
 class IPUInfeedQueue:
     """A queue over a ``tf.data`` data set; a string as second argument is the feed name of early releases."""
 
-    @without_effect("feed_name", "replication_factor", "data_to_prefetch")
+    @without_effect("optimise_latency", "feed_name", "replication_factor", "data_to_prefetch")
     def __init__(
         self,
         dataset: Any,
