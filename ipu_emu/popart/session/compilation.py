@@ -91,9 +91,9 @@ class Compilation:
             return step_graph(self.model, options)
         except TooFewOpsError as error:
             count = self.target.ipus
-            found = min(len(self.model.ops), count)
+            splits = min(len(self.model.ops), count)
             raise EmulatorError(
-                f"[AutoVirtualGraph] Couldn't find enough splits for {count} IPUs. Only found {found}. "
+                f"[AutoVirtualGraph] Couldn't find enough splits for {count} IPUs. Only found {splits}. "
                 f"{error.args[0]}"
             ) from None
 

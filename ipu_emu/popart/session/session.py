@@ -242,8 +242,8 @@ class Session:
 
     def run(self, *args: Any, **named: Any) -> None:
         """``run(stepio[, debugName])`` or ``run(programHandle, stepio[, debugName])``: ``batchesPerStep`` batches."""
-        given = [*args, *named.values()]
-        stepio = next((value for value in given if isinstance(value, PyStepIO | PyStepIOCallback)), None)
+        values = [*args, *named.values()]
+        stepio = next((value for value in values if isinstance(value, PyStepIO | PyStepIOCallback)), None)
         if stepio is None:
             raise TypeError("run() takes a PyStepIO or a PyStepIOCallback")
         offline = self.deviceInfo.connectionType is DeviceConnectionType.Never
@@ -255,7 +255,7 @@ class Session:
                 "Must call weightsFromHost before run as the model has initializers and the session has been created "
                 "in training mode"
             )
-        handle = next((value for value in given[:1] if isinstance(value, str)), str(named.get("programHandle", "")))
+        handle = next((value for value in values[:1] if isinstance(value, str)), str(named.get("programHandle", "")))
         with trace.span("step", trace.Category.COMPUTE), self._engine_for(handle, engine) as chosen:
             self._steps.run(chosen, stepio, host_only=offline, checks_sizes=stepio.checksSizes)
             self._weights.follow(engine)

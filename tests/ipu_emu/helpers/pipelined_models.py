@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu import popart
-from tests.ipu_emu.helpers.sessions import options
+from tests.ipu_emu.helpers.sessions import device_of, options
 
 __all__ = ["EXPLICIT", "KEPT", "PIPELINE", "Tower", "threads"]
 
@@ -78,7 +78,7 @@ class Tower:
     ) -> Any:
         opts = options(**values)
         ipus = (1 + max(self.ipus) if opts.usesVirtualGraphs() else 1) * values.get("R", 1)
-        device = popart.DeviceManager().createSimDevice({"numIPUs": ipus, "tilesPerIPU": 1472})
+        device = device_of(ipus, opts.localReplicas())
         flow = popart.DataFlow(bps, anchors or {self.loss: popart.AnchorReturnType("All")})
         if not training:
             session = popart.InferenceSession(self.builder.getModelProto(), flow, device, userOptions=opts)

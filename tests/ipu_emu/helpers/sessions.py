@@ -9,7 +9,7 @@ import onnx
 
 from ipu_emu import popart
 
-__all__ = ["infer", "of_another_program", "options", "train"]
+__all__ = ["device_of", "infer", "of_another_program", "options", "train"]
 
 
 def options(**values: Any) -> popart.SessionOptions:
@@ -26,7 +26,14 @@ def options(**values: Any) -> popart.SessionOptions:
 
 
 def device(opts: popart.SessionOptions) -> popart.DeviceInfo:
-    return popart.DeviceManager().createSimDevice({"numIPUs": opts.localReplicas(), "tilesPerIPU": 1472})
+    return device_of(opts.localReplicas(), opts.localReplicas())
+
+
+def device_of(ipus: int, replicas: int) -> popart.DeviceInfo:
+    """An IPU Model, or for several replicas, which that does not support, a simulator, whose memory has no limit."""
+    manager = popart.DeviceManager()
+    make = manager.createSimDevice if replicas > 1 else manager.createIpuModelDevice
+    return make({"numIPUs": ipus, "tilesPerIPU": 1472})
 
 
 def of_another_program(proto: bytes) -> bytes:

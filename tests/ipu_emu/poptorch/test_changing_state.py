@@ -307,7 +307,9 @@ def test_weights_that_change_on_the_host_alone_are_said(wrap):
     model(torch.ones(1, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        module.layer.load_state_dict({name: torch.zeros_like(one) for name, one in module.layer.state_dict().items()})
+        module.layer.load_state_dict(
+            {name: torch.zeros_like(tensor) for name, tensor in module.layer.state_dict().items()}
+        )
         model.copyWeightsToDevice()
         assert model(torch.ones(1, 2)).sum() == 0
     with torch.no_grad():
