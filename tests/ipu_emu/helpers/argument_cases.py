@@ -46,6 +46,7 @@ def arguments() -> Iterator[Case]:
         yield "scales", lambda x: F.interpolate(x, scale_factor=1.7, mode="nearest-exact"), (image,)
     yield "elu", lambda x: ATEN.elu(x, 0.7, 1.3, 0.5), (X,)
     yield "clones", lambda x: x.clone(memory_format=torch.channels_last) * 1, (numbers(1, 2, 2, 3),)
+    yield "results in a tensor", detached(lambda x: torch.add(x, 1, out=torch.empty(3, 4))), (X,)
     yield "copies", lambda x: torch.zeros(3, 4).copy_(x, non_blocking=True), (X,)
     yield (
         "weights",
@@ -261,6 +262,5 @@ REFUSED: dict[tuple[str, ...], tuple[Callable[[torch.Tensor], Any], str]] = {
     ("baddbmm", "out_dtype"): (
         lambda x: ATEN.baddbmm.dtype(x[:, 0].half(), x[None].half(), x.mT[None].half(), torch.float32), "out_dtype",
     ),
-    ("add", "out"): (lambda x: torch.add(x, 1, out=torch.empty(3, 4)), "out"),
     ("view", "dtype"): (lambda x: x.view(torch.int32), "dtype"),
 }  # fmt: skip

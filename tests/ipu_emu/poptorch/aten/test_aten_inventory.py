@@ -61,7 +61,7 @@ def without_underscore(name: str) -> str:
 
 
 def rows() -> set[Row]:
-    """All arguments; ``out`` is refused for all ops alike."""
+    """All arguments; ``out`` is written alike for all ops."""
     of_ops = {(name, a.name) for name, schema in schemas() for a in schema.arguments if not is_out(schema)}
     return of_ops | {(f.__name__, name) for f in FUNCTIONS for name in inspect.signature(f).parameters}
 
