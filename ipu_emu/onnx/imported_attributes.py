@@ -31,7 +31,7 @@ def check_attributes(model: onnx.ModelProto, opset: int) -> None:
     unknown = [line for node, schema in nodes for line in _unknown(node, schema)]
     if unknown:
         lines = "\n  ".join(unknown)
-        raise RefusedError(f"The model has attributes that opset {opset} does not define:\n  {lines}\nRemove them")
+        raise RefusedError(f"The model has attributes that ONNX does not define:\n  {lines}\nRemove them")
     for type, name in sorted({pair for node, schema in nodes for pair in _without_effect(node, schema)}):
         warn_user(f"The attribute {name} of {type} has no effect on emulated IPUs: {_WITHOUT_EFFECT[name]}")
 
@@ -44,10 +44,11 @@ def _schema(node: onnx.NodeProto, opset: int) -> onnx.defs.OpSchema | None:
 
 
 def _unknown(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> Iterator[str]:
-    """Attributes with two underscores in front are annotations, as the Builder writes them."""
+    """Those of later opsets are known too; two underscores in front mark annotations, as the Builder writes them."""
+    known = schema.attributes.keys() | onnx.defs.get_schema(node.op_type).attributes
     for attribute in node.attribute:
-        if attribute.name not in schema.attributes and not attribute.name.startswith("__"):
-            meant = did_you_mean(attribute.name, schema.attributes)
+        if attribute.name not in known and not attribute.name.startswith("__"):
+            meant = did_you_mean(attribute.name, known)
             yield f"{node.op_type} {node.name or ', '.join(node.output)}: {attribute.name}{meant}"
 
 

@@ -17,9 +17,9 @@ from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, 
 _PACKAGE = str(Path(__file__).parents[2]) + "/"
 #: Attributes that change no result in TensorFlow either; ``align`` places several diagonals, which are refused.
 WITHOUT_EFFECT = frozenset({
-    "align", "config", "config_proto", "executor_type", "grad_a", "grad_b", "grad_x", "grad_y", "message",
-    "num_elements", "output_shapes", "parallel_iterations", "sorted", "summarize", "use_cudnn_on_gpu", "use_locking",
-    "validate_indices", "validate_shape",
+    "align", "config", "config_proto", "executor_type", "grad_a", "grad_b", "grad_x", "grad_y",
+    "incompatible_shape_error", "message", "num_elements", "output_shapes", "parallel_iterations", "sorted",
+    "summarize", "use_cudnn_on_gpu", "use_locking", "validate_indices", "validate_shape",
 })  # fmt: skip
 #: What a rule returns: the values of the outputs, in order; one value for an op with one output.
 Outputs = "Value | Held | Imported | Sequence[Value | Held | Imported | None] | None"

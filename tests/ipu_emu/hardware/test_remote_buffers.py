@@ -103,11 +103,11 @@ def test_a_folder_that_is_full_or_not_there(tmp_path: Path) -> None:
 
 
 def test_a_session_has_what_its_plan_leaves() -> None:
-    session = Tower(1).session(R=2, **KEPT["off chip"])
+    session = Tower(1).session(**KEPT["off chip"])
     memory = session.streamingMemory
     assert memory is session.streamingMemory
-    assert memory.capacity == 2 * 64 * 10**9
-    assert memory.used == 2 * session.executable.plan.streaming_bytes_of(0) > 0
+    assert memory.capacity == 64 * 10**9
+    assert memory.used == session.executable.plan.streaming_bytes_of(0) > 0
     memory.add_buffer("b", (4,), np.float32)
     session.close()
     assert not memory.buffers

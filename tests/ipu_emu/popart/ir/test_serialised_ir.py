@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu import popart
+from tests.ipu_emu.helpers.sessions import device_of
 
 Build = Callable[[popart.Builder], str]
 
@@ -31,7 +32,7 @@ def ir_of(
     for name, value in values.items():
         setattr(options, name, value)
     out = build(builder)
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": ipus})
+    device = device_of(ipus, options.localReplicas())
     flow = popart.DataFlow(1, {out: popart.AnchorReturnType("All")})
     proto = builder.getModelProto()
     if inference:

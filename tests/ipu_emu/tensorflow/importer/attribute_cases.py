@@ -313,12 +313,6 @@ _IGNORE = {"bad_indices_policy": "IGNORE"}
 REFUSED: dict[tuple[str, str], tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ("Cast", "Truncate"): (lambda raw, x: raw.Cast(x=x, DstT=np.float16, Truncate=True), (some(3),)),
     **{
-        (op, "incompatible_shape_error"): (
-            lambda raw, x, y, n=op: getattr(raw, n)(x=x, y=y, incompatible_shape_error=False), (some(3), some(3)),
-        )
-        for op in ("Equal", "NotEqual")
-    },
-    **{
         (op, "data_format"): (
             lambda raw, x, n=op: getattr(raw, n)(input=x, block_size=2, data_format="NCHW"), (some(1, 4, 4, 4),),
         )
