@@ -128,16 +128,7 @@ class OpRecorder(TorchDispatchMode):
         if any(tensor.shape != shape for tensor, shape in destinations):
             raise Error(f"{base} in {self.where()} gives its out= another shape; give it a tensor of the right shape")
         results = _flat(out)
-        if any(result.is_complex() for result in results):
-            raise Error(
-                f"aten::{base} in {self.where()} gives complex numbers, which IPUs do not support; compute with "
-                "real and imaginary parts"
-            )
-        if any(result.layout is not torch.strided or result.device.type != "cpu" for result in results):
-            raise Error(
-                f"aten::{base} in {self.where()}: layout and device of its result are not those of a dense "
-                "tensor on the IPU; leave layout and device out"
-            )
+        self._check_results(base, results)
         rule_name = _IN_PLACE.get(base, base) if mutated and base in _IN_PLACE else base
         call = Call(rule_name, arguments, values, self.writer, self._write)
         call.outputs = results
@@ -161,6 +152,19 @@ class OpRecorder(TorchDispatchMode):
             elif not self.storages.knows(result) or not is_view:
                 self.storages.set(result, value)
         return out
+
+    def _check_results(self, base: str, results: Sequence[torch.Tensor]) -> None:
+        """Raise poptorch.Error for tensors that an IPU cannot hold."""
+        if any(result.is_complex() for result in results):
+            raise Error(
+                f"aten::{base} in {self.where()} gives complex numbers, which IPUs do not support; compute with "
+                "real and imaginary parts"
+            )
+        if any(result.layout is not torch.strided or result.device.type != "cpu" for result in results):
+            raise Error(
+                f"aten::{base} in {self.where()}: layout and device of its result are not those of a dense "
+                "tensor on the IPU; leave layout and device out"
+            )
 
     def _operand(self, tensor: torch.Tensor) -> Value:
         """The value of a tensor, without a gradient where PyTorch's tensor has none: under no_grad, and detached."""
