@@ -1,0 +1,89 @@
+"""Measuring: rounds, times that programs print, failures, and a program whose terms are known, under the launcher."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.predict.experiment.fit import fit
+from ipu_emu.predict.experiment.measuring import launched, measure, printed_use
+from ipu_emu.predict.experiment.plan import Configuration, Plan
+from ipu_emu.predict.experiment.step_use import StepUse
+
+T, C, VALUES = 0.02, 0.02, 25_000
+#: Sleeps ``T`` for each of 4 shares that its replicas have of a step, and ``C``; reduces ``VALUES`` numbers.
+PROGRAM = f"""
+import time
+import numpy as np
+import popdist_py as popdist
+from ipu_emu.trace import span
+popdist.init()
+share = 4 * popdist.getNumLocalReplicas() / popdist.getNumTotalReplicas()
+for _ in range(9):
+    with span("step"):
+        time.sleep({T} * share + {C})
+        popdist.allReduce(np.ones({VALUES}, np.float32))
+"""
+
+
+def test_rounds_are_interleaved_after_a_warm_up() -> None:
+    order: list[str] = []
+
+    def execute(configuration: Configuration, folder: Path, seconds: float) -> StepUse:
+        order.append(configuration.name)
+        return StepUse(1.0 if len(order) > 3 else 9.0, "recorder", samples=1.0)
+
+    runs = measure(Plan.of(["a"], "1x1,1x2,2x2", (1,), seconds=60.0), execute)
+    assert order == ["1x1", "1x2", "2x2"] * (1 + runs.rounds)
+    assert runs.rounds == 3  # the intervals have no width
+    assert runs.median(Configuration(1, 1), "seconds", range(3)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("output", "seconds", "samples"),
+    [
+        ("step_seconds 0.5\nstep_seconds: 0.25", 0.25, 0),
+        ("throughput    48,311 images/s", 1 / 48_311, 1),
+        ("throughput 10\nstep_seconds=2e-3", 2e-3, 0),
+    ],
+)
+def test_printed_times(output: str, seconds: float, samples: int) -> None:
+    use = printed_use(output, ["train"])
+    assert use is not None
+    assert use.seconds == pytest.approx(seconds)
+    assert use.samples == samples
+
+
+@pytest.mark.parametrize("output", ["step_seconds 1e400", "step_seconds: -1", "step_seconds=0", "throughput -5"])
+def test_impossible_times_are_refused(output: str) -> None:
+    assert printed_use("done", ["train"]) is None
+    with pytest.raises(EmulatorError, match=r"train printed .*, which is not possible"):
+        printed_use(output, ["train"])
+
+
+def test_failures_have_the_last_lines(tmp_path: Path) -> None:
+    program = "import sys, time; time.sleep(9 * (sys.argv[1:] == ['wait'])); sys.exit('oh')"
+    for words, timeout, said in (
+        ((sys.executable, "-c", program), 60, "ended with 1: .*oh"),
+        ((sys.executable, "-c", program, "wait"), 0.1, r"ran longer than 0\.1 s; use --timeout"),
+    ):
+        plan = Plan.of(words, "1x1,2x2", (1,), timeout=timeout)
+        with pytest.raises(EmulatorError, match=said):
+            launched(plan, tmp_path)(plan.base, tmp_path / "trace", 1.0)
+
+
+def test_a_program_of_sleeps_and_collectives_is_taken_apart(tmp_path: Path) -> None:
+    """Its times are known within the accuracy of sleeping; 2 instances of one replica do not slow each other."""
+    program = tmp_path / "sleeps.py"
+    program.write_text(PROGRAM)
+    plan = Plan((str(program),), (Configuration(1, 1), Configuration(2, 2)), seconds=1.0, cores=2)
+    runs = measure(plan, launched(plan, tmp_path))
+    fitted = fit(runs)
+    assert fitted.shares.scaling == "strong"
+    assert fitted.terms["t"].value == pytest.approx(4 * T, rel=0.05)
+    assert fitted.terms["c"].value == pytest.approx(C, rel=0.05, abs=0.002)
+    two = runs.uses[Configuration(2, 2)][0]
+    assert (two.calls, two.nbytes) == (pytest.approx(1, rel=0.05), pytest.approx(4 * VALUES, rel=0.05))
