@@ -184,14 +184,12 @@ def _measure(plan: Plan, outputs: dict[str, Path | None], host_io: bool, form: s
         print_json(facts)
     else:
         say(experiment_text(facts))
-    writers = {
-        "json": lambda path: (json.dumps(facts, indent=1) + "\n").encode(),
-        "html": lambda path: experiment_page(facts),
-        "output": lambda path: experiment_picture(path, facts),
-    }
-    for option, path in outputs.items():
-        if path is not None:
-            write(path, writers[option](path))
+    if outputs["json"] is not None:
+        write(outputs["json"], (json.dumps(facts, indent=1) + "\n").encode())
+    if outputs["html"] is not None:
+        write(outputs["html"], experiment_page(facts))
+    if picture is not None:
+        write(picture, experiment_picture(picture, facts))
 
 
 def _host_io(plan: Plan) -> dict[str, Any]:

@@ -41,17 +41,18 @@ def _speedups(chart: Chart, facts: Mapping[str, Any]) -> None:
     rows, laws = facts["configurations"], facts["laws"]
     curves, measured = laws["curves"], laws["measured_up_to"]
     base = rows[0]["replicas"]
-    xs, ends = [row["replicas"] / base for row in rows], (1.0, curves[-1]["count"])
+    counts, ends = [row["replicas"] / base for row in rows], (1.0, curves[-1]["count"])
     top = 1.1 * max(2.0, *(row["speedup_90"][1] for row in rows), ends[1] * 0.75)
     axes = Axes(chart, _LEFT, 90, _PLOT, 320, ends, (0.0, top), logarithmic=False)
-    axes.frame("speed-up (samples per second)", f"replicas / {base}", "x", sorted({*xs, ends[1]}))
+    axes.frame("speed-up (samples per second)", f"replicas / {base}", "x", sorted({*counts, ends[1]}))
     for name, colour in _LAWS:
         points = [(point["count"], point[name]) for point in curves if point[name] <= top]
         inside = [point for point in points if point[0] <= measured]
         for part, dashed in ((inside, False), (points[max(len(inside) - 1, 0) :], True)):
             if len(part) > 1:
-                axes.curve(*zip(*part, strict=True), COLOURS[colour], dashed=dashed)
-    for x, row in zip(xs, rows, strict=True):
+                xs, ys = zip(*part, strict=True)
+                axes.curve(xs, ys, COLOURS[colour], dashed=dashed)
+    for x, row in zip(counts, rows, strict=True):
         chart.line([axes.at(x, end) for end in row["speedup_90"]], INK, width=1)
         axes.points([x], [row["speedup"]], COLOURS[6], f"{row['name']}: {row['speedup']:.2f}x")
         across, down = axes.at(x, row["speedup"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +106,7 @@ def _laws(runs: Measurements, fit: Fit) -> dict[str, Any]:
     contention, coherence = universal_fit(ratios, [fit.speedups[c].value for c in diagonal])
     most = max([*ratios, 2.0])
     grows = fit.shares.scaling == "weak"
-    laws = {
+    laws: dict[str, Callable[[float], float]] = {
         "ideal": lambda n: n,
         "Amdahl": lambda n: amdahl(constant, n),
         "Gustafson": lambda n: gustafson(constant, n),

@@ -31,8 +31,8 @@ from ipu_emu.predict.experiment.step_use import StepUse, recorded_use, steps_so_
 from ipu_emu.trace.run import read_run
 from popdist_py.dependent_program import dependent
 
-#: Rounds at least, and the relative width of the intervals of ratios at which no more are needed.
-_FEWEST, _NARROW = 2, 0.04
+#: Rounds at least, and half the relative width of the intervals of ratios at which no more are needed.
+_FEWEST, _NARROW = 2, 0.02
 #: A run ends early once it recorded so many steps and took its part of the time, which is looked at so often.
 _STEPS, _POLL = 30, 0.5
 #: Load per core from other processes above which the machine is busy.
@@ -102,25 +102,22 @@ def measure(plan: Plan, execute: Execute, say: Callable[[str], None] = lambda te
                 continue
             run(configuration, "warm-up")
             uses[configuration] = []
-        while not _is_enough(plan, uses, loads, time.monotonic() - begin, part):
+        while not _is_enough(plan, uses, len(loads), time.monotonic() - begin):
             loads.append(_load(plan))
             for configuration, entries in uses.items():
                 entries.append(run(configuration, f"round {len(loads)}"))
     return Measurements(plan, uses, loads, time.monotonic() - begin, notes)
 
 
-def _is_enough(
-    plan: Plan, uses: Mapping[Configuration, Sequence[StepUse]], loads: Sequence[float], seconds: float, part: float
-) -> bool:
-    rounds = len(loads)
+def _is_enough(plan: Plan, uses: Mapping[Configuration, Sequence[StepUse]], rounds: int, seconds: float) -> bool:
+    """Whether another round would take too long, or the 90 % intervals of the medians of all ratios are narrow."""
     if rounds < _FEWEST:
         return False
     table = np.array([[use.seconds for use in entries] for entries in uses.values()])
     ratios = table / table[0]
-    spread = 1.645 * 1.25 * ratios.std(1, ddof=1) / np.sqrt(rounds) / np.median(ratios, 1)
-    return (
-        bool(rounds > _FEWEST and spread.max() < _NARROW / 2) or seconds * (rounds + 2) / (rounds + 1) > plan.seconds
-    )
+    widths = 1.645 * 1.25 * ratios.std(1, ddof=1) / np.sqrt(rounds) / np.median(ratios, 1)
+    is_narrow = rounds > _FEWEST and widths.max() < _NARROW
+    return bool(is_narrow) or seconds * (rounds + 2) / (rounds + 1) > plan.seconds
 
 
 def _memory_fault(configuration: Configuration) -> str:

@@ -117,7 +117,8 @@ class Plan:
 
     def _launcher(self, instances: int) -> list[str]:
         """The launcher's options; --host gets at most as many hosts as there are instances."""
-        some, words = ",".join(self._hosts()[:instances]), []
+        some = ",".join(self._hosts()[:instances])
+        words = list[str]()
         for before, word in zip(("", *self.launcher), self.launcher, strict=False):
             names = _names_hosts(before, word)
             words.append(word if not names else f"{word.partition('=')[0]}={some}" if "=" in word else some)
