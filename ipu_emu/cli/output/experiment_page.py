@@ -52,11 +52,11 @@ def _speedups(chart: Chart, facts: Mapping[str, Any]) -> None:
             if len(part) > 1:
                 xs, ys = zip(*part, strict=True)
                 axes.curve(xs, ys, COLOURS[colour], dashed=dashed)
-    for x, row in zip(counts, rows, strict=True):
+    for index, (x, row) in enumerate(zip(counts, rows, strict=True)):
         chart.line([axes.at(x, end) for end in row["speedup_90"]], INK, width=1)
         axes.points([x], [row["speedup"]], COLOURS[6], f"{row['name']}: {row['speedup']:.2f}x")
         across, down = axes.at(x, row["speedup"])
-        chart.text(across + 7, down + 4, row["name"], size=10)
+        chart.text(across + 7, down - 2 + 12 * (index % 2), row["name"], size=10)
     for index, (name, colour) in enumerate([*_LAWS, ("measured, 90 %", 6)]):
         chart.box(780, 100 + 22 * index, 12, 12, COLOURS[colour])
         chart.text(798, 110 + 22 * index, name, size=11)

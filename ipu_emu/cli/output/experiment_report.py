@@ -192,7 +192,8 @@ def law_lines(laws: Mapping[str, Any]) -> list[str]:
     return [
         f"constant share of the smallest configuration {share:.1%}; on 4 times the replicas: "
         f"{at['Amdahl']:.2f}x with fixed work (Amdahl), {at['Gustafson']:.2f}x with scaled work (Gustafson), "
-        f"{at['GA x T_MB + T_AR']:.2f}x by GA x T_MB + T_AR, {at['universal']:.2f}x by the universal law "
+        f"{at['GA x T_MB + T_AR']:.2f}x by GA x T_MB + T_AR "
+        f"(T_AR {laws['reduction_seconds'] * 1e3:.3g} ms), {at['universal']:.2f}x by the universal law "
         f"(contention {laws['contention']:.3f}, coherence {laws['coherence']:.4f})",
         "the technical notes' example, 50 % constant and 4 times the compute: their 2.5x, 62.5 %, is Gustafson's law "
         f"for scaled work; Amdahl's, for fixed work, is {amdahl(0.5, 4):.1f}x, {amdahl(0.5, 4) / 4:.0%}",
