@@ -2,7 +2,7 @@
 
     warm-up    1x1  1x2  2x2 ...      compiles, not counted
     round 1    1x1  1x2  2x2 ...
-    round 2    1x1  1x2  2x2 ...      at least two
+    round 2    1x1  1x2  2x2 ...      at least two; the warm-up is one of them if it took most of the time
 
 A run ends with the program, or earlier when enough steps were recorded, so that long trainings can be measured too.
 The time of a step comes from the recorder, else from the last ``step_seconds 0.0123`` or ``throughput 4,567`` (in
@@ -34,7 +34,7 @@ from popdist_py.dependent_program import dependent
 #: Rounds at least, and half the relative width of the intervals of ratios at which no more are needed.
 _FEWEST, _NARROW = 2, 0.02
 #: A run ends early once it recorded so many steps and took its part of the time, which is looked at so often.
-_STEPS, _POLL = 30, 0.5
+_STEPS, _POLL = 20, 0.5
 #: Load per core from other processes above which the machine is busy.
 _BUSY = 0.3
 #: Seconds between the signal that ends a run and the one that kills it.
@@ -100,8 +100,12 @@ def measure(plan: Plan, execute: Execute, say: Callable[[str], None] = lambda te
             if fault := _memory_fault(configuration):
                 notes.append(fault)
                 continue
-            run(configuration, "warm-up")
-            uses[configuration] = []
+            uses[configuration] = [run(configuration, "warm-up")]
+        if time.monotonic() - begin > plan.seconds / 2:
+            notes.append("the warm-up took most of the time, and counts as a round: see --seconds")
+            loads.append(_load(plan))
+        else:
+            uses = {configuration: [] for configuration in uses}
         while not _is_enough(plan, uses, len(loads), time.monotonic() - begin):
             loads.append(_load(plan))
             for configuration, entries in uses.items():

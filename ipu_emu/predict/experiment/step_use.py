@@ -110,7 +110,8 @@ def _messages(analysis: RunAnalysis, begin: int, end: int) -> tuple[float, float
     calls = nbytes = waits = 0.0
     instances = len(analysis.uses)
     for kind in analysis.collectives:
-        inside = (kind.begins.min(1) >= begin) & (kind.ends.max(1) <= end)
+        arrived = kind.begins.max(1)  # no instance begins its next step before
+        inside = (arrived >= begin) & (arrived <= end)
         part = len(kind.instances) / instances
         calls += inside.sum() * part
         nbytes += inside.sum() * part * kind.nbytes

@@ -20,16 +20,18 @@ VALUES = 25_000
 PROGRAM = f"""
 import pathlib, statistics, sys, time
 import numpy as np
+import gcl
 import popdist_py as popdist
 from ipu_emu.trace import span
 popdist.init()
+communicator = gcl.connect()
 share, slept = 4 * popdist.getNumLocalReplicas() / popdist.getNumTotalReplicas(), []
 for _ in range(9):
     with span("step"):
         start = time.perf_counter()
         time.sleep(0.02 * share + 0.02)
         slept.append(time.perf_counter() - start)
-        popdist.allReduce(np.ones({VALUES}, np.float32))
+        communicator.all_reduce(np.ones((1, {VALUES}), np.float32))
 with open(pathlib.Path(sys.argv[1]) / f"slept{{popdist.getNumInstances()}}", "a") as file:
     file.write(f"{{statistics.median(slept)}}\\n")
 """
