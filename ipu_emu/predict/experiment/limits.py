@@ -55,7 +55,9 @@ def _findings(runs: Measurements, configuration: Configuration) -> list[Limit | 
     """What the recorder's findings name in the last round, and waiting that they do not."""
     use = runs.uses[configuration][-1]
     named = [
-        Limit(finding.share, finding.text, _ADVICE.get(finding.cause, finding.advice)) for finding in use.findings
+        Limit(finding.share, finding.text, _ADVICE.get(finding.cause, finding.advice))
+        for finding in use.findings
+        if finding.cause is not Cause.DEATH  # a run that was long enough was ended
     ]
     share = runs.part(configuration, PARTS.index("waiting")) / use.seconds
     text = f"{share:.0%} of a step instances wait for the slowest"

@@ -135,7 +135,7 @@ def _memory_fault(configuration: Configuration) -> str:
 
 def _load(plan: Plan) -> float:
     """The CPUs that all processes use now, per core; between runs, so these are others."""
-    return psutil.cpu_percent(interval=0.2) / 100 * (psutil.cpu_count() or 1) / plan.cores
+    return float(psutil.cpu_percent(interval=0.2)) / 100 * (psutil.cpu_count() or 1) / plan.cores
 
 
 def launched(plan: Plan, cache: Path) -> Execute:

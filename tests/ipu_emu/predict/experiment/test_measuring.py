@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from statistics import median
 
@@ -48,6 +49,17 @@ def test_rounds_are_interleaved_after_a_warm_up() -> None:
     assert order == ["1x1", "1x2", "2x2"] * (1 + runs.rounds)
     assert runs.rounds == 3  # the intervals have no width
     assert runs.median(Configuration(1, 1), "seconds", range(3)) == 1.0
+
+
+def test_a_slow_warm_up_counts_as_a_round() -> None:
+    def execute(configuration: Configuration, folder: Path, seconds: float) -> StepUse:
+        time.sleep(0.1)
+        return StepUse(1.0)
+
+    runs = measure(Plan.of(["a"], "1x1,2x2", (1,), seconds=0.2), execute)
+    assert runs.rounds == 2
+    assert {len(uses) for uses in runs.uses.values()} == {2}
+    assert "counts as a round" in runs.notes[0]
 
 
 @pytest.mark.parametrize(
