@@ -90,9 +90,7 @@ def test_memory_that_cannot_be_shared_is_named_with_what_to_do(monkeypatch):
         return open_file(path, *arguments)
 
     monkeypatch.setattr(os, "open", forbidden)
-    with pytest.raises(
-        AssertionError, match=r"gcl\.torch cannot share memory between the processes of this host"
-    ) as e:
+    with pytest.raises(AssertionError, match=r"gcl\.torch.*share memory") as e:
         run_ranks(2, os.getpid)
     assert 'or call init_process_group("gloo")' in str(e.value)
     assert "transport='mpi'" not in str(e.value).split("The above exception")[-1]

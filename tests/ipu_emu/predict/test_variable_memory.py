@@ -114,7 +114,7 @@ def test_ipus_needed() -> None:
     assert ipus_needed(1, BOW) == 1
     assert ipus_needed(int(0.6 * GC2.sram) + 1, GC2) == 2
     assert ipus_needed(5 * GC2.sram, GC2, proportion=1) == 8
-    with pytest.raises(EmulatorError, match="proportion 0 is out of range"):
+    with pytest.raises(EmulatorError, match="proportion 0"):
         ipus_needed(1, BOW, proportion=0)
-    with pytest.raises(EmulatorError, match="there is no optimiser 'adagrad'; use sgd, momentum, lars, rmsprop"):
+    with pytest.raises(EmulatorError, match=r"'adagrad'.*sgd, momentum, lars, rmsprop"):
         Variables(dense(1, 1), 1).optimiser("adagrad")

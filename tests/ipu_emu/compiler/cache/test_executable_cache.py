@@ -310,7 +310,7 @@ def test_a_file_of_zeros_is_refused_before_it_is_read(tmp_path: Path) -> None:
     os.truncate(tmp_path / "x", 1 << 33)
     tracemalloc.start()
     try:
-        with pytest.raises(EmulatorError, match="it is not an executable of this version"):
+        with pytest.raises(EmulatorError, match="version"):
             executable_cache.load_executable(tmp_path / "x")
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:

@@ -91,7 +91,7 @@ def test_depths_are_numbers(depth: Any) -> None:
 
 
 def test_streaming_memory_is_the_budget() -> None:
-    with pytest.raises(popart.popart_exception, match=r"of Streaming Memory.*buffer fewer micro-batches of inputs"):
+    with pytest.raises(popart.popart_exception, match=r"Streaming Memory.*fewer micro-batches"):
         plain_model().session(1, numIOTiles=0, defaultBufferingDepth=10**9)
 
 

@@ -166,7 +166,7 @@ def test_constructor_errors() -> None:
     model, info = Regression(), device(options())
     with pytest.raises(popart.popart_exception, match=r"^User must specify an anchor tensor when doing inference.$"):
         popart.InferenceSession(model.builder.getModelProto(), popart.DataFlow(1, []), info)
-    with pytest.raises(popart.popart_exception, match="A session needs a device, found None"):
+    with pytest.raises(popart.popart_exception, match=r"device.*None"):
         popart.InferenceSession(model.builder.getModelProto(), popart.DataFlow(1, [model.y]), None)
     with pytest.raises(popart.popart_exception, match=r"^Failed to load a ModelProto from the string 'nothing'"):
         popart.InferenceSession("nothing", popart.DataFlow(1, ["y"]), info)

@@ -217,7 +217,7 @@ def test_an_infeed_and_errors_of_loops(tf2: Any, ipu: Any, strategy: Any) -> Non
         assert strategy.run(total, [tf.constant(3)]).numpy() == 4 + 5 + 6
         with pytest.raises(tf.errors.OutOfRangeError, match="no more elements"):
             strategy.run(total, [tf.constant(4)])
-        with pytest.raises(TypeError, match="'x' is another type or shape after an iteration"):
+        with pytest.raises(TypeError, match=r"'x'.*type or shape"):
             strategy.run(grows, [tf.zeros(2)])
         with pytest.raises(ValueError, match="does not support eager execution"):
             strategy.run(lambda: None)
