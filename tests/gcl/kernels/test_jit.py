@@ -28,9 +28,9 @@ PROGRAM = PROGRAMS / "gcl/kernels/cached_kernel.py"
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A copy of the package that contains these files."""
+    """A copy of the package, without compiled kernels, that contains these files."""
     for name in ("gcl", "popdist_py"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.nb?", "*.tmp.*", "*.pyc.*"))
     for name, text in FILES.items():
         (tmp_path / "gcl" / name).write_text(text.replace("kernels_on_disk", "gcl"))
     return tmp_path / "gcl"
