@@ -114,8 +114,8 @@ SAMPLED = {
     "Adagrad, clipped": subclassed, "legacy Adam, schedule": functional, "legacy Ftrl": sequential,
     **dict.fromkeys(
         ("SGD, averaged", "Adam, scaled loss", "Adadelta", "Adafactor", "Adamax", "Ftrl", "Lion", "legacy Adadelta",
-         "legacy Adagrad", "legacy Adam", "legacy Adamax", "legacy Ftrl, shrunk", "legacy Nadam", "Nadam", "legacy RMSprop",
-         "legacy RMSprop, centred", "legacy SGD, clipped", "AdamIpu", "LAMBIpu", "SGDIpu"),
+         "legacy Adagrad", "legacy Adam", "legacy Adamax", "legacy Ftrl, shrunk", "legacy Nadam", "legacy RMSprop",
+         "legacy RMSprop, centred", "legacy SGD, clipped", "AdamIpu", "LAMBIpu", "Nadam", "SGDIpu"),
         dense,
     ),
 }  # fmt: skip
