@@ -84,10 +84,10 @@ def test_too_little_shared_memory_for_buckets_is_named_once_and_they_are_copied(
 def test_memory_that_cannot_be_shared_is_named_with_what_to_do(monkeypatch):
     open_file = os.open
 
-    def forbidden(path, *arguments):
+    def forbidden(path, *arguments, **options):
         if "/fd/" in str(path):
             raise PermissionError(13, "Permission denied", path)
-        return open_file(path, *arguments)
+        return open_file(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", forbidden)
     with pytest.raises(AssertionError, match=r"gcl\.torch.*share memory") as e:
