@@ -85,11 +85,7 @@ def _legend(canvas: Canvas, kinds: set[CostCategory | TaskType]) -> None:
     canvas.y += 24
 
 
-def _trace(title: str, seconds: float, spans: Sequence[Span]) -> str:
-    return json.dumps(timeline_trace(title, seconds, spans))
-
-
-_WRITERS = {".svg": _svg, ".json": _trace}
+_WRITERS = {".svg": _svg, ".json": lambda title, seconds, spans: json.dumps(timeline_trace(title, seconds, spans))}
 
 
 #: The most instructions nested in stages; later stages are written without them.

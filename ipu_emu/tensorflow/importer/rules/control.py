@@ -56,10 +56,6 @@ def _reserve(node: SourceNode) -> TensorList:
     return TensorList((None,) * node.integer(1), _element_shape(node, 0), node.numpy_of("element_dtype"))
 
 
-def _empty(node: SourceNode) -> TensorList:
-    return TensorList((), _element_shape(node, 0), node.numpy_of("element_dtype"))
-
-
 def _from_tensor(node: SourceNode) -> TensorList:
     shape = node.shape(0)
     if isinstance(node.inputs[0], Known):
@@ -82,10 +78,6 @@ def _item(node: SourceNode, tensor_list: TensorList, index: int) -> Any:
     if tensor_list.shape is None:
         raise node.refuse(f"element {index} of the list was not set")
     return Known(np.zeros(tensor_list.shape, tensor_list.dtype))
-
-
-def _get(node: SourceNode) -> Any:
-    return _item(node, _list(node), node.integer(1))
 
 
 def _set(node: SourceNode) -> TensorList:
@@ -116,28 +108,16 @@ def _pop(node: SourceNode) -> list[Any]:
     return [TensorList(tensor_list.items[:-1], tensor_list.shape, tensor_list.dtype), _item(node, tensor_list, -1)]
 
 
-def _length(node: SourceNode) -> Known:
-    return Known(np.asarray(len(_list(node).items), np.int32))
-
-
-def _list_element_shape(node: SourceNode) -> Known:
-    return Known(np.asarray(_list(node).shape or (), node.numpy_of("shape_type")))
-
-
-def _nothing(node: SourceNode) -> list[Any]:
-    return []
-
-
 RULES: dict[str, Rule] = {
-    "EmptyTensorList": _empty,
-    "NoOp": _nothing,
+    "EmptyTensorList": lambda node: TensorList((), _element_shape(node, 0), node.numpy_of("element_dtype")),
+    "NoOp": lambda node: [],
     "PartitionedCall": _call,
     "StatefulPartitionedCall": _call,
     "StatelessWhile": _while,
-    "TensorListElementShape": _list_element_shape,
+    "TensorListElementShape": lambda node: Known(np.asarray(_list(node).shape or (), node.numpy_of("shape_type"))),
     "TensorListFromTensor": _from_tensor,
-    "TensorListGetItem": _get,
-    "TensorListLength": _length,
+    "TensorListGetItem": lambda node: _item(node, _list(node), node.integer(1)),
+    "TensorListLength": lambda node: Known(np.asarray(len(_list(node).items), np.int32)),
     "TensorListPopBack": _pop,
     "TensorListPushBack": _push,
     "TensorListReserve": _reserve,
