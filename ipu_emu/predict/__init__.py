@@ -1,5 +1,6 @@
 """predict: how a job would perform on a Pod, by formulas and a calibration, without compiling."""
 
+from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.predict.calibration.profile import Profile, load, shipped
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.layer_parameters import (
@@ -12,10 +13,10 @@ from ipu_emu.predict.layer_parameters import (
 )
 from ipu_emu.predict.prediction import Prediction, predict
 from ipu_emu.predict.search import Configurations, search, sweep
-from ipu_emu.predict.variable_memory import OPTIMISER_STATES, Variables, ipus_needed, of_model
+from ipu_emu.predict.variable_memory import Variables, ipus_needed, of_model
 
 __all__ = [
-    "OPTIMISER_STATES", "Configurations", "Job", "Prediction", "Profile", "Variables", "batch_norm", "convolution",
+    "OPTIMISERS", "Configurations", "Job", "Prediction", "Profile", "Variables", "batch_norm", "convolution",
     "dense", "embedding", "encoder_layer", "ipus_needed", "layer_norm", "load", "of_model", "predict", "search",
     "shipped", "sweep",
 ]  # fmt: skip
