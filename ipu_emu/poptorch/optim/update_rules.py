@@ -84,7 +84,7 @@ _TRANSLATIONS = (
     ),
     Translation(optim.Adamax, AdamRule, _form(AdamForm.ADA_MAX), {"exp_avg": ACCL1, "exp_inf": ACCL2, "step": STEP}),
 )
-OF_PYTORCH = tuple(row.kind for row in _TRANSLATIONS)
+OF_PYTORCH: tuple[Any, ...] = tuple(row.kind for row in _TRANSLATIONS)
 OF_POPTORCH = OF_PYTORCH[: 1 + OF_PYTORCH.index(LAMB)]
 
 
