@@ -20,6 +20,16 @@ def same(node: Node) -> OutputTypes:
     return [(tensor.dtype, tensor.shape)]
 
 
+def like_second(node: Node) -> OutputTypes:
+    """The type and shape of input 1."""
+    return [(node.input(1).dtype, node.input(1).shape)]
+
+
+def shape_attribute(node: Node) -> OutputTypes:
+    """The type of input 0, and the shape in the attribute ``shape``."""
+    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
+
+
 def broadcast(node: Node) -> OutputTypes:
     """NumPy's broadcasting of two operands of one type."""
     a, b = node.input(0), node.input(1)

@@ -26,6 +26,7 @@ from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, call_ch
 from ipu_emu.ops.core.kernel_helpers import in_float32, scalar, storage
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
+from ipu_emu.ops.core.shape_rules import same
 from ipu_emu.ops.normalisation.shared_batch_norm import GROUP_SIZE, MOMENTS, SHARED, mean_of_group
 
 
@@ -183,10 +184,6 @@ def _running_mean(bound: BoundOp) -> Call:
     )
 
 
-def _first(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, node.input(0).shape)]
-
-
 def _batch_infer(bound: BoundOp) -> Call:
     """y = factor x + shift, with one factor and one shift per channel."""
     x, scale, bias, mean, variance = (bound.input(i) for i in range(5))
@@ -244,7 +241,7 @@ OPS = [
     OpDef(
         "RunningMean",
         (2, 2),
-        _first,
+        same,
         _running_mean,
         per_element(3),
         workspace=lambda node: [node.input(1).nelms],
@@ -253,7 +250,7 @@ OPS = [
     OpDef(
         "BatchNormInfer",
         (5, 5),
-        _first,
+        same,
         _batch_infer,
         per_element(2),
         _infer_grad,

@@ -19,6 +19,7 @@ from ipu_emu.ops.codegen.window_maxima import window_maxima_call, window_maxima_
 from ipu_emu.ops.core import Node, OutputTypes, Rewrite, flops
 from ipu_emu.ops.core.kernel_helpers import view
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Expand, OpDef, replaced_before_run
+from ipu_emu.ops.core.shape_rules import like_second, shape_attribute
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.core.spatial_rank import pooling_as_2d
 
@@ -215,14 +216,6 @@ def _average_pool_grad(bound: BoundOp) -> Call:
     return partial(average_pool_grad, _lines(g), _lines(dx), _counts(bound.node, windows), _numbers(windows))
 
 
-def _second(node: Node) -> OutputTypes:
-    return [(node.input(1).dtype, node.input(1).shape)]
-
-
-def _by_attribute(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
-
-
 def _image_row(node: Node) -> list[int]:
     """float32 elements of one image row of all samples."""
     x = node.input(0)
@@ -266,7 +259,7 @@ OPS = [
         batch_innermost=(0, -1),
         expand=_max_expand,
     ),
-    OpDef("MaxPoolGrad", (3, 3), _second, _max_pool_grad, _cost, None, _batch, batch_innermost=(0, 1, 2, -1)),
+    OpDef("MaxPoolGrad", (3, 3), like_second, _max_pool_grad, _cost, None, _batch, batch_innermost=(0, 1, 2, -1)),
     OpDef(
         "AveragePool",
         (1, 1),
@@ -279,5 +272,5 @@ OPS = [
     ),
     OpDef("GlobalAveragePool", (1, 1), _global_shape, replaced_before_run, _cost, expand=_global("ReduceMean")),
     OpDef("GlobalMaxPool", (1, 1), _global_shape, replaced_before_run, _cost, expand=_global("ReduceMax")),
-    OpDef("AveragePoolGrad", (1, 1), _by_attribute, _average_pool_grad, _cost, batch_innermost=(0, -1)),
+    OpDef("AveragePoolGrad", (1, 1), shape_attribute, _average_pool_grad, _cost, batch_innermost=(0, -1)),
 ]

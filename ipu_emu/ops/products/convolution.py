@@ -9,6 +9,7 @@ from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, flops, listed
 from ipu_emu.ops.core.kernel_helpers import in_float32
+from ipu_emu.ops.core.shape_rules import shape_attribute
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.core.spatial_rank import convolution_as_2d
 from ipu_emu.ops.products.direct_convolution import Direct
@@ -43,10 +44,6 @@ def _shape(node: Node) -> OutputTypes:
     if node.has_input(2) and node.input(2).shape != w.shape[:1]:
         raise node.fail(f"bias {node.input(2)} must have shape [{w.shape[0]}]")
     return [(x.dtype, (x.shape[0], w.shape[0], *_windows(node, x.shape, w.shape).output))]
-
-
-def _shape_attribute(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
 # Ops
@@ -180,7 +177,7 @@ OPS = [
     OpDef(
         "ConvDataGrad",
         (2, 2),
-        _shape_attribute,
+        shape_attribute,
         in_float32(_data_grad),
         flops(_data_grad_flops),
         _data_grad_rule,
@@ -191,7 +188,7 @@ OPS = [
     OpDef(
         "ConvWeightGrad",
         (2, 2),
-        _shape_attribute,
+        shape_attribute,
         in_float32(_weight_grad),
         flops(_weight_grad_flops),
         None,

@@ -16,7 +16,7 @@ from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.axis_sums import axis_sum, folding, sum_of
 from ipu_emu.ops.core.image_kernels import are_images, image_sum
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, scalar, view, with_contiguous_operands
-from ipu_emu.ops.core.shape_rules import reduced_axes, same
+from ipu_emu.ops.core.shape_rules import reduced_axes, same, shape_attribute
 
 
 def _axes(node: Node) -> tuple[int, ...]:
@@ -70,10 +70,6 @@ def _sum_grad(d: Adjoint) -> Value:
 
 def _mean_grad(d: Adjoint) -> Value:
     return d.g.scaled(1 / max(_count(d.node), 1)).shaped(_kept(d.node)).spread_to(d.shape)
-
-
-def _sum_to_shape(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
 def _sum_to(bound: BoundOp) -> Call:
@@ -276,5 +272,5 @@ OPS = [
         _whole_and_kept,
     ),
     OpDef("OthersProduct", (1, 1), same, with_contiguous_operands(_others_product), _cost),
-    OpDef("SumTo", (1, 1), _sum_to_shape, _sum_to, _cost, lambda d: d.g.spread_to(d.shape)),
+    OpDef("SumTo", (1, 1), shape_attribute, _sum_to, _cost, lambda d: d.g.spread_to(d.shape)),
 ]

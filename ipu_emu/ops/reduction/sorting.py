@@ -12,7 +12,7 @@ from ipu_emu.graph.dtype import INT32, INT64
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Kernel, Node, OpDef, OutputTypes, Value, call_chain, flops
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, view, with_contiguous_operands
-from ipu_emu.ops.core.shape_rules import axis_of, reduced_axes, same
+from ipu_emu.ops.core.shape_rules import axis_of, reduced_axes, same, shape_attribute
 from ipu_emu.ops.reduction.sorting_kernels import extremes, sort_rows
 
 #: An array; numpy's stubs call most results Any.
@@ -120,10 +120,6 @@ def _median_grad(d: Adjoint) -> Value:
     return d.gradient(0).op("ReduceMedianGrad", d.outputs[1], **attributes)
 
 
-def _by_attribute(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
-
-
 def _median_back(node: Node, g: _Array, places: _Array) -> _Array:
     shape, axes = tuple(node.attribute("shape", [])), node.attribute("axes", [])
     others = [i for i in range(len(shape)) if i not in axes]
@@ -215,7 +211,7 @@ OPS = [
     ),
     OpDef("Sort", (1, 1), _sort_shape, _ordered("descending", 0), _cost, _places_grad, _two_rows, domain=GRAPHCORE),
     OpDef("ReduceMedian", (1, 1), _median_shape, allocating_kernel(_median), _cost, _median_grad, domain=GRAPHCORE),
-    OpDef("ReduceMedianGrad", (2, 2), _by_attribute, allocating_kernel(_median_back), _cost),
+    OpDef("ReduceMedianGrad", (2, 2), shape_attribute, allocating_kernel(_median_back), _cost),
     OpDef("Bucketize", (2, 2), _bucket_shape, allocating_kernel(_bucketize), _cost, domain=GRAPHCORE),
     OpDef(
         "CumSum",
