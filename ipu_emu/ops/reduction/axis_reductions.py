@@ -64,14 +64,6 @@ def _mean(bound: BoundOp) -> Call:
     return call_chain(_sum(bound), partial(np.divide, y, scalar(count), y))
 
 
-def _sum_grad(d: Adjoint) -> Value:
-    return d.g.shaped(_kept(d.node)).spread_to(d.shape)
-
-
-def _mean_grad(d: Adjoint) -> Value:
-    return d.g.scaled(1 / max(_count(d.node), 1)).shaped(_kept(d.node)).spread_to(d.shape)
-
-
 def _sum_to(bound: BoundOp) -> Call:
     """Undo a broadcast from the shape of the output to that of the input."""
     x, y = bound.input(0), bound.outputs[0]
@@ -237,8 +229,12 @@ def _reduction(type: str, kernel: Any, grad: Any, workspace: Any = nothing) -> O
 _cost = flops(lambda node: node.input(0).nelms)
 
 OPS = [
-    _reduction("ReduceSum", _sum, lambda d: [_sum_grad(d)]),
-    _reduction("ReduceMean", _mean, lambda d: [_mean_grad(d)]),
+    _reduction("ReduceSum", _sum, lambda d: [d.g.shaped(_kept(d.node)).spread_to(d.shape)]),
+    _reduction(
+        "ReduceMean",
+        _mean,
+        lambda d: [d.g.scaled(1 / max(_count(d.node), 1)).shaped(_kept(d.node)).spread_to(d.shape)],
+    ),
     _reduction("ReduceMax", _extreme(np.maximum.reduce, largest=True), _extreme_grad),
     _reduction("ReduceMin", _extreme(np.minimum.reduce, largest=False), _extreme_grad),
     _reduction("ReduceProd", _product, _product_grad, _whole),
