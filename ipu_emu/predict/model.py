@@ -38,6 +38,7 @@ from ipu_emu.hardware.tile_cycles import START, VECTOR_BYTES, sync_cycles
 from ipu_emu.predict import host, memory
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import Links, LinkSeconds
+from ipu_emu.predict.memory import Shape
 from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.networks.start_costs import product_cycles, step_cycles
 from ipu_emu.predict.placement import annotated, balanced, by_counts
@@ -55,24 +56,6 @@ _SHARED_STEPS = 2
 _NORMS = 4
 #: Shares of the memory of an IPU that placed blocks may take: the first with the best of the verdicts is used.
 _SHARES, _VERDICTS = (inf, *(percent / 100 for percent in range(100, 15, -5))), ("fits", "unsure", "does not fit")
-
-
-@dataclass(frozen=True)
-class Shape:
-    """One configuration, or many that differ only in numbers: all fields may be arrays of one length."""
-
-    replicas: Any
-    batch: Any
-    accumulation: Any
-    recompute: Any
-    shared: Any
-    off_chip: Any
-
-    @classmethod
-    def of(cls, job: Job) -> Shape:
-        """Return the configuration of ``job``."""
-        states = ("states" in job.shared, "states" in job.off_chip)
-        return cls(*map(np.array, (job.replicas, job.batch, job.accumulation, job.recompute, *states)))
 
 
 @dataclass(frozen=True)
@@ -234,7 +217,7 @@ class StepModel:
         links = self._link_seconds(shape, slots)
         compute, ramps = shape.accumulation * slots.compute, slots.ramps
         collectives = rates.links * rates.collectives
-        streamed, transfers = memory.streamed(self.job, self.work, **vars(shape))
+        streamed, transfers = memory.streamed(self.job, self.work, shape)
         syncs = transfers * sync_cycles(self.system.generation) / self.system.generation.clock
         faster = rates.factor("ipu-links")
         return {
@@ -354,9 +337,8 @@ class StepModel:
 
     def memory_of(self, ipu: int, shape: Shape) -> tuple[dict[str, Any], Any, Any]:
         """Bytes on ``ipu`` by part, and the bounds with code."""
-        parts = memory.parts(self.job, self.work, ipu, **vars(shape))
-        names = ("replicas", "batch", "accumulation", "recompute", "shared")
-        low, high = memory.bounds(self.job, self.work, ipu, parts, **{name: getattr(shape, name) for name in names})
+        parts = memory.parts(self.job, self.work, ipu, shape)
+        low, high = memory.bounds(self.job, self.work, ipu, parts, shape)
         return parts, low, high
 
     def memories(self) -> list[memory.PredictedMemory]:
