@@ -23,7 +23,7 @@ from gcl.transport.messages.message_channel import MessageChannel
 from gcl.transport.messages.persistent_sendrecv import Sendrecv, SendrecvPair, Transfers
 from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.messages.reduce_collectives import Reduction, Rows
-from gcl.transport.paths.path_state import PathState
+from gcl.transport.paths.path_state import BreakablePath, PathState
 
 _WHOLE = Stripe(0, 1)
 _Work = Callable[[Request, GroupView, Rows, Rows, Stripe], None]
@@ -42,7 +42,7 @@ class _SendrecvCall(PreparedCall):
     sendrecv: Sendrecv
 
 
-class MessagePath:
+class MessagePath(BreakablePath):
     """Runs collectives for one rank over ``messages``."""
 
     def __init__(self, messages: PointToPoint, endpoints: Endpoints, group: Group, timeout: float) -> None:
@@ -154,14 +154,6 @@ class MessagePath:
         if self._state.fault is None:
             self.prepared.clear()  # a prepared call does not check for refusals
             self.channel.refuse(str(error))
-
-    def fail(self, error: BaseException) -> None:
-        """Break the path with ``error``: every later call raises it, and ranks that still wait are notified."""
-        self._state.fail(error)
-
-    def close(self) -> None:
-        """Leave, and notify ranks that still wait for this one."""
-        self._state.close()
 
     def _leave(self, error: BaseException | None) -> None:
         self.channel.leave(reason_of(error))

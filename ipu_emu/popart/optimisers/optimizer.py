@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partialmethod
 from typing import Any, ClassVar
 
-from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, UpdateRule
+from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.graph import DType, dtype_named
 from ipu_emu.popart.types.enums import DataType
@@ -180,12 +180,8 @@ class Optimizer:
 
     def getLossScalingVal(self) -> float:
         """The loss scaling."""
-        return self._rule.loss_scaling.value
-
-    @property
-    def _rule(self) -> UpdateRule:
-        rule: UpdateRule = self.plan
-        return rule
+        value: float = self.plan.loss_scaling.value
+        return value
 
     @classmethod
     def read(cls, values: Mapping[str, Value]) -> tuple[Any, HyperParameter]:

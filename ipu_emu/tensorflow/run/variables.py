@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import gen_resource_variable_ops
 
+from gcl.kernels.copies import start_of
 from gcl.kernels.uninterrupted import uninterrupted
 from ipu_emu.engine import Engine
 from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
@@ -41,7 +42,7 @@ class HostVariables:
             for name, handle in self._handles.items():
                 tensor = gen_resource_variable_ops.read_variable_op(handle, self._kinds[name])
                 array, before = _array(tensor), self._synced.get(name)
-                if before is None or _address(_array(before)) != _address(array):
+                if before is None or start_of(_array(before)) != start_of(array):
                     changed[name] = array
                     self._synced[name] = tensor
         return changed
@@ -66,10 +67,6 @@ def _array(tensor: Any) -> NDArray[Any]:
         return np.asarray(memoryview(tensor))
     except ValueError:
         return np.asarray(tensor.numpy())
-
-
-def _address(array: NDArray[Any]) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def id_of(name: str) -> str:
