@@ -12,17 +12,17 @@ from ipu_emu.tensorflow.importer.values import Imported, Known, Variable
 
 
 def _if(node: SourceNode) -> list[Any]:
-    functions = [node.writer.function_of(node.op, key) for key in ("then_branch", "else_branch")]
+    functions = [node.function(key) for key in ("then_branch", "else_branch")]
     if isinstance(node.inputs[0], Known):
-        return node.writer.call(functions[0 if node.inputs[0].array.reshape(-1)[0] else 1], node.inputs[1:])
+        return node.call(functions[0 if node.inputs[0].array.reshape(-1)[0] else 1], node.inputs[1:])
     return _computed(node, functions, [node.x.shaped(())])
 
 
 def _case(node: SourceNode) -> list[Any]:
-    functions = node.writer.functions_of(node.op, "branches")
+    functions = node.functions("branches")
     if isinstance(node.inputs[0], Known):
         number = int(node.inputs[0].array)
-        return node.writer.call(functions[number if 0 <= number < len(functions) else -1], node.inputs[1:])
+        return node.call(functions[number if 0 <= number < len(functions) else -1], node.inputs[1:])
     selector = node.x.shaped(())
     numbers = range(len(functions) - 1)
     return _computed(node, functions, [selector.op("Equal", selector.like(number)) for number in numbers])
@@ -36,7 +36,7 @@ def _computed(node: SourceNode, functions: Sequence[Any], conditions: list[Value
     for function, taken in zip(functions, _each_taken(conditions), strict=True):
         writer.set_variables(before)
         writer.conditions.append(taken)
-        results.append(writer.call(function, node.inputs[1:]))
+        results.append(node.call(function, node.inputs[1:]))
         writer.conditions.pop()
         finals.append(writer.variable_values())
     for number, final in enumerate(finals):
