@@ -39,7 +39,7 @@ def check_optimizer(optimizer: Any, types: tuple[Any, ...] = OF_POPTORCH) -> Non
         warnings.warn(
             f"Type {type(optimizer).__name__} is a subclass of a supported optimizer. Poptorch does not run Python "
             "optimizer code directly",
-            stacklevel=3,
+            stacklevel=4,
         )
     if any(group.get("amsgrad") for group in optimizer.param_groups):
         raise ValueError("Only non-amsgrad Adam/AdamW optimizers are supported.")
