@@ -46,7 +46,6 @@ class IPUInfeedQueue:
         self._initializer: Any = None
         if not context.executing_eagerly():
             self._variant = self._serialised()
-        self._deleted = False
 
     def _serialised(self) -> Any:
         """The data set as a tensor that a session can compute."""
