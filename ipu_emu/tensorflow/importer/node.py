@@ -43,6 +43,9 @@ class SourceNode:
         self._read.add(name)
         return self.op.get_attr(name)
 
+    def has(self, name: str) -> bool:
+        return any(entry.name == name for entry in self.op.op_def.attr)
+
     def check_attributes(self) -> None:
         """Raise UnsupportedError for attributes off their defaults that have an effect and were not read."""
         entries = {entry.name: entry for entry in self.op.op_def.attr if entry.HasField("default_value")}
