@@ -76,7 +76,7 @@ def _sum_to_shape(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
-def _sum_to(bound: BoundOp) -> Call:
+def sum_to(bound: BoundOp) -> Call:
     """Undo a broadcast from the shape of the output to that of the input."""
     x, y = bound.input(0), bound.outputs[0]
     lead = x.ndim - y.ndim
@@ -276,5 +276,5 @@ OPS = [
         _whole_and_kept,
     ),
     OpDef("OthersProduct", (1, 1), same, with_contiguous_operands(_others_product), _cost),
-    OpDef("SumTo", (1, 1), _sum_to_shape, _sum_to, _cost, lambda d: d.g.spread_to(d.shape)),
+    OpDef("SumTo", (1, 1), _sum_to_shape, sum_to, _cost, lambda d: d.g.spread_to(d.shape)),
 ]

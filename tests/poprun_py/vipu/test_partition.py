@@ -172,7 +172,7 @@ def test_jobs_that_were_killed_leave_nothing_behind(file):
     with file.held(asks("other", remove=False)):
         pass
     stale = [Partition("p", HERE, 4, removable=True, jobs=(GONE,)), Partition("q", HERE, 4, jobs=(GONE,))]
-    file._write(stale)
+    file.write(stale)
     with file.held(asks(None, ipus=8, update=True)) as decision:
         assert (decision.partition.name, decision.action, decision.only_one) == ("q", "recreated", True)
     assert names(file) == {"q": 8}
@@ -244,22 +244,22 @@ def test_a_partition_in_use_is_tried_again(file, monkeypatch):
     """The other job ends between two attempts."""
     me = PartitionUser(os.getppid(), start_ticks(os.getppid()), os.uname().nodename)
     os.makedirs(os.path.dirname(file.path))
-    file._write([Partition("p", HERE, 4, jobs=(me,))])
+    file.write([Partition("p", HERE, 4, jobs=(me,))])
     with pytest.raises(VipuBusyError):
         file.held(asks(ipus=8, update=True)).__enter__()
-    monkeypatch.setattr("time.sleep", lambda _: file._write([Partition("p", HERE, 4)]))
+    monkeypatch.setattr("time.sleep", lambda _: file.write([Partition("p", HERE, 4)]))
     with file.held(asks(ipus=8, update=True, attempts=2)) as decision:
         assert decision.partition.ipus == 8
 
 
 def test_jobs_of_another_host_are_not_taken_for_dead(file):
     os.makedirs(os.path.dirname(file.path))
-    file._write([Partition("p", HERE, 4, removable=True, jobs=(GONE, ELSEWHERE))])
+    file.write([Partition("p", HERE, 4, removable=True, jobs=(GONE, ELSEWHERE))])
     with pytest.raises(VipuBusyError, match=rf"another job uses it \(PID {ELSEWHERE.pid} on another-host\)"):
         file.held(asks(ipus=8, update=True)).__enter__()
     with file.held(asks()):
         pass
-    assert [job for partition in file._read() for job in partition.jobs] == [ELSEWHERE]
+    assert [job for partition in file.read() for job in partition.jobs] == [ELSEWHERE]
 
 
 def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
@@ -282,8 +282,8 @@ def test_a_user_without_a_home_gets_no_folder_that_is_called_so(tmp_path, monkey
 )
 def test_any_partition_survives_the_file(tmp_path_factory, partitions):
     file = PartitionFile(str(tmp_path_factory.mktemp("state") / "p.json"), print)
-    file._write(partitions)
-    assert file._read() == partitions
+    file.write(partitions)
+    assert file.read() == partitions
 
 
 # -- the whole -------------------------------------------------------------------------------------------

@@ -162,8 +162,7 @@ def layers(limit: int | None) -> tuple[Any, list[str], Any]:
     session.run(
         popart.PyStepIO({x: random.standard_normal((2, 2, 8)).astype(np.float32)}, session.initAnchorArrays())
     )
-    session.weightsToHost()
-    return session, weights, [session._weights.values[id] for id in weights]
+    return session, weights, [session.engine.read(id) for id in weights]
 
 
 @pytest.mark.parametrize(("limit", "count"), [(None, 1), (10_000, 1), (512, 3), (300, 5), (1, 5)])

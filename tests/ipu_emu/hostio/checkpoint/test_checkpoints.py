@@ -320,7 +320,8 @@ def test_a_run_that_is_killed_while_it_replaces_its_only_one_loses_nothing(renam
                 checkpoints.wait()
         else:
             checkpoints.wait()
-    checkpoints._end()
+    with suppress(KeyboardInterrupt):
+        checkpoints.close()
     assert Checkpoints(tmp_path, keep=1).restore(job.session).step == 3
     assert [path.name for path in tmp_path.glob("*step*")] == ["step-000000003"]
     job.close()

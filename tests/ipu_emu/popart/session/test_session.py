@@ -216,7 +216,7 @@ def test_replicas_share_weights_and_see_their_own_data() -> None:
     session.run(popart.PyStepIO({model.x: model.data[:4]}, anchors))
     want = [np.abs(x @ model.first["w"]).mean() for x in model.data[:4]]
     np.testing.assert_allclose(anchors[model.loss], want, rtol=1e-6)
-    engine = session._loaded
+    engine = session.engine
     for replica in range(1, 4):
         np.testing.assert_array_equal(engine.read("w", replica), engine.read("w", 0))
 
