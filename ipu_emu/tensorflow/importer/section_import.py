@@ -278,19 +278,13 @@ class _SectionImport:
 
     def mark_replication_index(self, node: SourceNode, data: Any) -> list[Any]:
         """Import the index of the replica: a constant that differs between replicas."""
-        id = "replication_index"
-        graph = self.writer.graph
+        id, graph, alone = "replication_index", self.writer.graph, self.replicas == 1
         if id not in graph.tensors:
             numbers = np.arange(self.replicas, dtype=np.int32)
-            kind = device_dtype(np.int32)
-            if self.replicas == 1:
-                graph.add(Tensor(id, kind, (), Role.CONSTANT), numbers[0])
-            else:
-                graph.add(Tensor(id, kind, (), Role.CONSTANT, group=(1, 1)), numbers)
+            tensor = Tensor(id, device_dtype(np.int32), (), Role.CONSTANT, group=None if alone else (1, 1))
+            graph.add(tensor, numbers[0] if alone else numbers)
         value = self.writer.value(graph.tensor(id))
-        if self.replicas == 1:
-            return [value]
-        return [self.writer.own(value)]
+        return [value if alone else self.writer.own(value)]
 
     def mark_replication_factor(self, node: SourceNode, data: Any) -> list[Any]:
         return [Known(np.asarray(self.replicas, np.int32))]
