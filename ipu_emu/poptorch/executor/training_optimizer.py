@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ class TrainingOptimizer:
     def connect(self, program: DeviceProgram | None) -> None:
         """Read the values and states of the optimizer from the device of ``program`` when the user reads them."""
         if isinstance(self.current, Optimizer):
-            self.current._state_source = None if program is None else lambda: _values(program)
+            self.current._state_source = None if program is None else partial(_values, program)
 
     def disconnect(self) -> None:
         """Read values and states for the last time."""
