@@ -71,11 +71,18 @@ class CompiledModule:
 
         Each has an entry for every micro-batch of every replica; a call copies all of them at once.
         """
-        if self._program is None:
+        program = self._program
+        if program is None:
             return {name: [[]] for name in ("input", "input_complete", "output", "output_complete")}
-        trace = self._program.trace
-        counts = (len(trace.inputs), len(trace.outputs), self._options.batches)
-        return _perf_counters(self._program.seconds[-1:], *counts)
+        steps, copies = program.seconds[-1:], range(self._options.batches)
+        read, done = ([sum(step[:part]) for step in steps for _ in copies] for part in (1, 2))
+        inputs, outputs = (max(len(tensors), 1) for tensors in (program.trace.inputs, program.trace.outputs))
+        return {
+            "input": [[0.0] * len(read)] * inputs,
+            "input_complete": [read] * inputs,
+            "output": [done] * outputs,
+            "output_complete": [done] * outputs,
+        }
 
     def _latency(self, *parts: int) -> Latency:
         """The seconds of some parts (0 inputs, 1 device, 2 outputs) of the steps; zeros without steps."""
@@ -125,16 +132,3 @@ class CompiledModule:
     def trained_state(self) -> TrainedState:
         """Return the state that a checkpoint saves and restores, while the device is attached."""
         return TrainedState(self._compiled_program())
-
-
-def _perf_counters(
-    steps: Sequence[tuple[float, float, float]], inputs: int, outputs: int, micro_batches: int
-) -> dict[str, list[list[float]]]:
-    """Return the seconds at which inputs and outputs were copied, for each tensor and micro-batch."""
-    read, done = ([sum(step[:k]) for step in steps for _ in range(micro_batches)] for k in (1, 2))
-    return {
-        "input": [[0.0] * len(read)] * max(inputs, 1),
-        "input_complete": [read] * max(inputs, 1),
-        "output": [done] * max(outputs, 1),
-        "output_complete": [done] * max(outputs, 1),
-    }
