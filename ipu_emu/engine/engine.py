@@ -33,8 +33,8 @@ from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role, original_of
 from ipu_emu.hardware import mapped
 from ipu_emu.ops import Call
-from ipu_emu.ops.codegen.compiler_pages import give_back_compiler
 from ipu_emu.ops.codegen.held_copies import HeldCopies
+from ipu_emu.ops.codegen.llvm_compiler import give_back_compiler
 from ipu_emu.ops.core.op_definition import call_chain
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.early_reductions import BucketPart, EarlyReductions

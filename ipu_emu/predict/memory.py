@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.predict.host import bytes_per_sample
 from ipu_emu.predict.job import DTYPES, Job
 from ipu_emu.predict.links import domains_of
 from ipu_emu.predict.networks import NetworkBlock
-from ipu_emu.predict.variable_memory import OPTIMISER_STATES, STATE_BYTES
 from ipu_emu.predict.work_per_ipu import PlacedWork
 from ipu_emu.program.schedules import depth
 
@@ -73,7 +73,8 @@ def in_flight(schedule: str, stages: int, stage: int, accumulation: Any) -> Any:
 
 def state_bytes(job: Job) -> float:
     """Bytes of optimiser states of a trained value."""
-    return OPTIMISER_STATES[job.optimiser] * STATE_BYTES.get(job.optimiser, job.itemsize)
+    optimiser = OPTIMISERS[job.optimiser]
+    return optimiser.states * optimiser.state_itemsize(job.itemsize)
 
 
 def shards(job: Job, replicas: Any, shared: Any) -> Any:
@@ -115,7 +116,7 @@ def streamed(
         return times * (trained + again + frozen) * job.itemsize, times * (count + averages)
     states = np.where(off_chip, 2, 0)
     moved = states * trained * state_bytes(job) / shards(job, replicas, shared)
-    transfers = states * count * OPTIMISER_STATES[job.optimiser]
+    transfers = states * count * OPTIMISERS[job.optimiser].states
     if "accumulators" in job.off_chip:
         times = np.where(accumulation > 1, 2 * accumulation + 1, 0)
         moved = moved + (times * (trained + tied) + 2 * tied * (times > 0)) * job.itemsize
@@ -183,7 +184,7 @@ def table_bytes(job: Job, block: NetworkBlock) -> float:
     """Bytes that a compiler adds for the table of ``block``: its gradients, and its update gathered from replicas."""
     if not job.training or not block.table:
         return 0.0
-    gathered = STATE_BYTES.get(job.optimiser, 0) * ("states" in job.shared)
+    gathered = DTYPES["float"] * OPTIMISERS[job.optimiser].is_wide * ("states" in job.shared)
     return block.table * float(job.itemsize * (1 + block.tied) + gathered)
 
 
@@ -230,9 +231,9 @@ def _from_replicas(job: Job, work: PlacedWork, ipu: int, replicas: Any, shared: 
     """Bytes gathered from replicas that share states or weights: in a collective, in an update, and in a pass."""
     weights = "weights" in job.shared
     divided = shards(job, replicas, np.logical_or(shared, weights))
-    together = (divided > 1) * (weights or OPTIMISER_STATES[job.optimiser] > 0)
+    together = (divided > 1) * (weights or OPTIMISERS[job.optimiser].states > 0)
     largest = together * float(work.largest[ipu])
-    values = largest * max(job.itemsize, STATE_BYTES.get(job.optimiser, 0))
+    values = largest * OPTIMISERS[job.optimiser].state_itemsize(job.itemsize)
     passing = together * weights * float(work.parameters[ipu]) * job.itemsize
     return values * (1 + 1 / divided), values * (1 + 1 / divided) + largest * weights * job.itemsize, passing
 

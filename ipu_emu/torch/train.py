@@ -21,7 +21,7 @@ import popdist_py
 from ipu_emu.hostio.checkpoint import Checkpoints
 from ipu_emu.poptorch.enums import ConnectionType, OutputMode
 from ipu_emu.poptorch.executor.executor import PoplarExecutor
-from ipu_emu.poptorch.optim.update_rules import OF_POPTORCH, OF_PYTORCH
+from ipu_emu.poptorch.optim.update_rules import OF_PYTORCH
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
 from ipu_emu.session.options.compile_options import cache_folder
@@ -199,7 +199,7 @@ def _frozen(module: torch.nn.Module, optimiser: Any) -> Iterator[None]:
 
 
 class _Executor(PoplarExecutor):
-    optimizers = (*OF_POPTORCH, *OF_PYTORCH)
+    optimizers = OF_PYTORCH
 
     def _mode_has_changed(self, name: str, mode: bool) -> None:
         called = "train" if mode else "eval"

@@ -169,10 +169,6 @@ _NEAREST: dict[str, Callable[[float | Fraction], int]] = {
 }
 
 
-def _tent(x: float, a: float) -> float:
-    return max(1 - abs(x), 0.0)
-
-
 def _bicubic(x: float, a: float) -> float:
     x = abs(x)
     if x < 1:
@@ -185,7 +181,7 @@ def _matrix(node: Node, axis: _Axis) -> Any:
 
     With antialias, downscaling widens the filter by the inverse of the scale, so that every element has a weight.
     """
-    filter, reach = (_bicubic, 2) if node.attribute("mode", "") == "cubic" else (_tent, 1)
+    filter, reach = (_bicubic, 2) if node.attribute("mode", "") == "cubic" else (lambda x, a: max(1 - abs(x), 0.0), 1)
     a, left_out = float(node.attribute("cubic_coeff_a", -0.75)), bool(node.attribute("exclude_outside", 0))
     matrix, place = np.zeros((axis.size, axis.output)), _COORDINATES[_where(node)]
     narrowed = min(float(axis.scale), 1.0) if node.attribute("antialias", 0) else 1.0

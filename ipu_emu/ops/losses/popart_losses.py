@@ -58,10 +58,6 @@ def _l1(bound: BoundOp) -> Call:
     )
 
 
-def _l1_grad_rule(d: Adjoint) -> Value:
-    return d.x.op("L1Grad", d.g, **d.node.op.attributes)
-
-
 def _l1_grad(bound: BoundOp) -> Call:
     x, g, out = bound.input(0), bound.input(1), bound.outputs[0]
     return call_chain(
@@ -245,7 +241,7 @@ OPS = [
         _l1_shape,
         _l1,
         per_element(2),
-        _l1_grad_rule,
+        lambda d: d.x.op("L1Grad", d.g, **d.node.op.attributes),
         lambda node: [node.input(0).nelms],
         domain=GRAPHCORE,
     ),

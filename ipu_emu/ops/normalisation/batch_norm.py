@@ -158,10 +158,6 @@ def _batch_train(bound: BoundOp) -> Call:
     )  # fmt: skip
 
 
-def _train_grad(d: Adjoint) -> Sequence[Value | None]:
-    return d.g.ops(3, "BatchNormGrad", d.x, d.input(1), d.outputs[1], d.outputs[3])
-
-
 def _batch_grad_shape(node: Node) -> OutputTypes:
     x, scale = node.input(1), node.input(2)
     return [(x.dtype, x.shape), (scale.dtype, scale.shape), (scale.dtype, scale.shape)]
@@ -230,7 +226,7 @@ OPS = [
         _train_shape,
         in_float32(_batch_train),
         _cost,
-        _train_grad,
+        lambda d: d.g.ops(3, "BatchNormGrad", d.x, d.input(1), d.outputs[1], d.outputs[3]),
         batch_innermost=(0, 3),
         takes_half=always,
     ),

@@ -85,10 +85,6 @@ def _group(bound: BoundOp) -> Call:
     return call_chain(*steps)
 
 
-def _group_workspace(node: Node) -> list[int]:
-    return [node.outputs[1].nelms]
-
-
 def _group_grad_rule(d: Adjoint) -> Sequence[Value | None]:
     groups = d.attribute("num_groups", 1)
     return d.g.ops(3, "GroupNormGrad", d.x, d.input(1), d.outputs[1], d.outputs[2], num_groups=groups)
@@ -167,7 +163,7 @@ OPS = [
         in_float32(_group),
         _cost,
         _group_grad_rule,
-        workspace=_group_workspace,
+        workspace=lambda node: [node.outputs[1].nelms],
         domain=GRAPHCORE,
         takes_half=_per_column,
         expand=_in_order,

@@ -16,7 +16,7 @@ from gcl.kernels.jit import jit
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import INT64
 from ipu_emu.ops.codegen.window_maxima import window_maxima_call, window_maxima_gradient_call
-from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, flops
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, flops
 from ipu_emu.ops.core.kernel_helpers import view
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Expand, OpDef, replaced_before_run
 from ipu_emu.ops.core.sliding_windows import Windows
@@ -215,10 +215,6 @@ def _average_pool_grad(bound: BoundOp) -> Call:
     return partial(average_pool_grad, _lines(g), _lines(dx), _counts(bound.node, windows), _numbers(windows))
 
 
-def _average_grad_rule(d: Adjoint) -> Value:
-    return d.g.op("AveragePoolGrad", shape=list(d.shape), **d.node.op.attributes)
-
-
 def _second(node: Node) -> OutputTypes:
     return [(node.input(1).dtype, node.input(1).shape)]
 
@@ -277,7 +273,7 @@ OPS = [
         _shape,
         _average_pool,
         _cost,
-        _average_grad_rule,
+        lambda d: d.g.op("AveragePoolGrad", shape=list(d.shape), **d.node.op.attributes),
         batch_innermost=(0, -1),
         expand=pooling_as_2d,
     ),

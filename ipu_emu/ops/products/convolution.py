@@ -131,18 +131,6 @@ def _weight_grad_workspace(node: Node) -> list[int]:
     return way.weights_workspace(half=x.dtype is FLOAT16) if isinstance(way, Direct) else way.weights_workspace()
 
 
-def _takes_halves(node: Node) -> bool:
-    return _direct_way(node, node.input(0).shape, node.input(1).shape) is not None
-
-
-def _data_grad_takes_halves(node: Node) -> bool:
-    return isinstance(_data_way(node, node.outputs[0].shape, node.input(1).shape), Direct)
-
-
-def _weight_grad_takes_halves(node: Node) -> bool:
-    return isinstance(_weights_way(node, node.input(1).shape, node.outputs[0].shape), Direct)
-
-
 def _grad(d: Adjoint) -> list[Value | None]:
     x, w = d.inputs[0], d.inputs[1]
     dx = d.g.op("ConvDataGrad", w, shape=list(x.tensor.shape), **d.node.op.attributes)
@@ -184,7 +172,7 @@ OPS = [
         _grad,
         _conv_workspace,
         batch_innermost=(0, -1),
-        takes_half=_takes_halves,
+        takes_half=lambda node: _direct_way(node, node.input(0).shape, node.input(1).shape) is not None,
         expand=convolution_as_2d,
         fused_store=_conv_with,
     ),
@@ -198,7 +186,7 @@ OPS = [
         _data_grad_rule,
         _data_grad_workspace,
         batch_innermost=(0, -1),
-        takes_half=_data_grad_takes_halves,
+        takes_half=lambda node: isinstance(_data_way(node, node.outputs[0].shape, node.input(1).shape), Direct),
     ),
     OpDef(
         "ConvWeightGrad",
@@ -209,6 +197,6 @@ OPS = [
         None,
         _weight_grad_workspace,
         batch_innermost=(0, 1),
-        takes_half=_weight_grad_takes_halves,
+        takes_half=lambda node: isinstance(_weights_way(node, node.input(1).shape, node.outputs[0].shape), Direct),
     ),
 ]

@@ -181,10 +181,6 @@ def _reverse_sequence(node: Node, x: _Array, lengths: _Array) -> _Array:
     return out
 
 
-def _reverse_sequence_grad(d: Adjoint) -> list[Value | None]:
-    return [d.g.op("ReverseSequence", d.input(1), **d.node.op.attributes), None]
-
-
 # Buckets
 
 
@@ -238,6 +234,6 @@ OPS = [
         _reverse_sequence_shape,
         allocating_kernel(_reverse_sequence),
         _cost,
-        _reverse_sequence_grad,
+        lambda d: [d.g.op("ReverseSequence", d.input(1), **d.node.op.attributes), None],
     ),
 ]

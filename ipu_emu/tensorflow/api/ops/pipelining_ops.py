@@ -191,7 +191,7 @@ class _Pipeline:
         method = options["reduction_method"]
         options["reduction_method"] = GradientAccumulationReductionMethod.parse(method).name
         rows = None if self.outfeed is None else self.outfeed.rows
-        return {**options, "outfeed_queue": rows, "infeed_queue": None, "late": True}
+        return {**options, "outfeed_queue": rows, "late": True}
 
     def count(self, value: Any) -> Any:
         """The number of mini-batches, or a function if it is known only in a run."""

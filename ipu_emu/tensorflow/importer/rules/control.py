@@ -16,6 +16,7 @@ from ipu_emu.graph.dtype import BOOL, INT64
 from ipu_emu.ops import Value
 from ipu_emu.ops.random.counter_rng import STREAM_ID
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
+from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, TensorList, Variable
 
 #: The most iterations of a loop that are unrolled.
@@ -134,10 +135,6 @@ def _reserve(node: SourceNode) -> TensorList:
     return TensorList((None,) * node.integer(1), _element_shape(node, 0), node.numpy_of("element_dtype"))
 
 
-def _empty(node: SourceNode) -> TensorList:
-    return TensorList((), _element_shape(node, 0), node.numpy_of("element_dtype"))
-
-
 def _from_tensor(node: SourceNode) -> TensorList:
     shape = node.shape(0)
     if isinstance(node.inputs[0], Known):
@@ -160,10 +157,6 @@ def _item(node: SourceNode, tensor_list: TensorList, index: int) -> Any:
     if tensor_list.shape is None:
         raise node.refuse(f"element {index} of the list was not set")
     return Known(np.zeros(tensor_list.shape, tensor_list.dtype))
-
-
-def _get(node: SourceNode) -> Any:
-    return _item(node, _list(node), node.integer(1))
 
 
 def _set(node: SourceNode) -> TensorList:
@@ -194,28 +187,78 @@ def _pop(node: SourceNode) -> list[Any]:
     return [TensorList(tensor_list.items[:-1], tensor_list.shape, tensor_list.dtype), _item(node, tensor_list, -1)]
 
 
-def _length(node: SourceNode) -> Known:
-    return Known(np.asarray(len(_list(node).items), np.int32))
+def _if(node: SourceNode) -> list[Any]:
+    functions = [node.function(key) for key in ("then_branch", "else_branch")]
+    if isinstance(node.inputs[0], Known):
+        return node.call(functions[0 if node.inputs[0].array.reshape(-1)[0] else 1], node.inputs[1:])
+    return _computed(node, functions, [node.x.shaped(())])
 
 
-def _list_element_shape(node: SourceNode) -> Known:
-    return Known(np.asarray(_list(node).shape or (), node.numpy_of("shape_type")))
+def _case(node: SourceNode) -> list[Any]:
+    functions = node.functions("branches")
+    if isinstance(node.inputs[0], Known):
+        number = int(node.inputs[0].array)
+        return node.call(functions[number if 0 <= number < len(functions) else -1], node.inputs[1:])
+    selector = node.x.shaped(())
+    numbers = range(len(functions) - 1)
+    return _computed(node, functions, [selector.op("Equal", selector.like(number)) for number in numbers])
 
 
-def _nothing(node: SourceNode) -> list[Any]:
-    return []
+def _computed(node: SourceNode, functions: Sequence[Any], conditions: list[Value]) -> list[Any]:
+    """The outputs of the first of ``functions`` whose condition holds, or of the last, which has none."""
+    writer = node.writer
+    before = writer.variable_values()
+    results, finals = [], []
+    for function, taken in zip(functions, _each_taken(conditions), strict=True):
+        writer.set_variables(before)
+        writer.conditions.append(taken)
+        results.append(node.call(function, node.inputs[1:]))
+        writer.conditions.pop()
+        finals.append(writer.variable_values())
+    for number, final in enumerate(finals):
+        writer.set_variables(before | final)
+        finals[number] = writer.variable_values()
+    outputs, values = list(results[-1]), finals[-1]
+    for condition, branch in zip(conditions[::-1], results[-2::-1], strict=True):
+        outputs = [_selected(node, condition, a, b) for a, b in zip(branch, outputs, strict=True)]
+    for name in values:
+        for condition, final in zip(conditions[::-1], finals[-2::-1], strict=True):
+            if final[name].tensor.id != values[name].tensor.id:
+                values[name] = condition.op("Where", final[name], values[name])
+    writer.set_variables(values)
+    return outputs
+
+
+def _each_taken(conditions: Sequence[Value]) -> list[Value]:
+    """Whether each branch is taken: ``conditions`` are those of all but the last, which is taken if none holds."""
+    (last, *others) = (condition.op("Not") for condition in conditions)
+    for other in others:
+        last = last.op("And", other)
+    return [*conditions, last]
+
+
+def _selected(node: SourceNode, condition: Value, first: Imported, second: Imported) -> Any:
+    """``first`` where the condition holds, else ``second``."""
+    if isinstance(first, Variable) or isinstance(second, Variable):
+        return first
+    a, b = node.of(first), node.of(second)
+    return condition.op("Where", a, cast_to(b, a.tensor.dtype.numpy))
 
 
 RULES: dict[str, Rule] = {
-    "EmptyTensorList": _empty,
-    "NoOp": _nothing,
+    "Case": _case,
+    "EmptyTensorList": lambda node: TensorList((), _element_shape(node, 0), node.numpy_of("element_dtype")),
+    "If": _if,
+    "NoOp": lambda node: [],
     "PartitionedCall": _call,
     "StatefulPartitionedCall": _call,
+    "StatelessCase": _case,
+    "StatelessIf": _if,
     "StatelessWhile": _while,
-    "TensorListElementShape": _list_element_shape,
+    "TensorListElementShape": lambda node: Known(np.asarray(_list(node).shape or (), node.numpy_of("shape_type"))),
     "TensorListFromTensor": _from_tensor,
-    "TensorListGetItem": _get,
-    "TensorListLength": _length,
+    "TensorListGetItem": lambda node: _item(node, _list(node), node.integer(1)),
+    "TensorListLength": lambda node: Known(np.asarray(len(_list(node).items), np.int32)),
     "TensorListPopBack": _pop,
     "TensorListPushBack": _push,
     "TensorListReserve": _reserve,
