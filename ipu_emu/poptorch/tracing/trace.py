@@ -20,6 +20,7 @@ from ipu_emu.poptorch.graph_writer import BLOCK, GraphWriter
 from ipu_emu.poptorch.tracing.argument_parsers import PARSERS
 from ipu_emu.poptorch.tracing.current_trace import CURRENT
 from ipu_emu.poptorch.tracing.intercepted_functions import Functions, check_hooks, functions_replaced
+from ipu_emu.poptorch.tracing.marked_loss import marked_loss, say_unmarked
 from ipu_emu.poptorch.tracing.recorder import OpRecorder
 from ipu_emu.poptorch.tracing.replica_grouping import groups_of, without_groups
 from ipu_emu.poptorch.tracing.second_recording import check_same, other_data, other_state, random_states, seeds
@@ -168,7 +169,8 @@ class _Tracer:
     def _host_state(self) -> Iterator[None]:
         """Context manager that restores buffers, parameters and the random state of the host."""
         state = torch.get_rng_state()
-        buffers = [(buffer, buffer.detach().clone()) for buffer in self.module.buffers()]
+        frozen = (parameter for parameter in self.module.parameters() if not parameter.requires_grad)
+        states = [(tensor, tensor.detach().clone()) for tensor in (*self.module.buffers(), *frozen)]
         versions = {name: buffer._version for name, buffer in self.module.named_buffers()}
         tables = [(module, dict(module._buffers), dict(module._parameters)) for module in self.module.modules()]
         memories = [(tensor, tensor.data) for tensor in (*self.module.buffers(), *self.module.parameters())]
@@ -188,8 +190,9 @@ class _Tracer:
                 if _has_moved(tensor, data):
                     tensor.data = data
             with torch.no_grad():
-                for buffer, old in buffers:
-                    buffer.detach().copy_(old)
+                for tensor, old in states:
+                    if not torch.equal(tensor, old):  # a copy counts as a change of a parameter
+                        tensor.detach().copy_(old)
             torch.set_rng_state(state)
 
     def _check_tables(self, tables: Sequence[Any], moved: set[int]) -> None:
@@ -281,27 +284,7 @@ class _Tracer:
             self.losses.append(self.storages.read(tensor).tensor.id)
 
     def _loss(self) -> str:
-        marked = list(dict.fromkeys(self.losses))
-        if not marked:
-            raise Error("Couldn't find a loss in graph!")
-        makers = self.writer.graph.producers()
-        reached: set[str] = set()
-        for id in marked:
-            waiting = list(makers[id].inputs) if id in makers else []
-            ancestors: set[str] = set()
-            while waiting:
-                ancestor = waiting.pop()
-                if ancestor and ancestor not in ancestors:
-                    ancestors.add(ancestor)
-                    waiting += makers[ancestor].inputs if ancestor in makers else ()
-            reached |= ancestors
-        final = [id for id in marked if id not in reached]
-        if len(final) != 1:
-            raise Error(
-                "Multiple independent losses found in graph. Graph must have one final loss. Wrap final graph loss "
-                "in poptorch.identity_loss."
-            )
-        value = self.writer.value(self.writer.graph.tensor(final[0]))
+        value = self.writer.value(self.writer.graph.tensor(marked_loss(self.writer.graph, self.losses)))
         if value.tensor.rank and value.tensor.nelms > 1:
             value = value.op("ReduceSum", axes=list(range(value.tensor.rank)), keepdims=0)
         return value.tensor.id
@@ -447,6 +430,8 @@ def trace_module(
             except (RuntimeError, IndexError, ValueError):
                 continue  # the module cannot compute on these values
         check_same(trace.graph, second.graph, again.recorder.line_of)
+    if training:
+        say_unmarked(trace.graph, tracer.losses, trace.outputs)
     return trace
 
 
