@@ -104,6 +104,11 @@ def check_optimizer(optimizer: Any, types: tuple[Any, ...] = OF_POPTORCH) -> Non
             "optimizer code directly",
             stacklevel=4,
         )
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise ValueError(
+            "Hooks of an optimizer's step do not run on the device: remove them, and clip with max_grad_norm of the "
+            "optimizer or with clip of ipu_emu.torch.train"
+        )
     if any(group.get("amsgrad") for group in optimizer.param_groups):
         raise ValueError("Only non-amsgrad Adam/AdamW optimizers are supported.")
     if any(group.get("lr_decay") for group in optimizer.param_groups):

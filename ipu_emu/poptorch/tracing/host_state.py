@@ -17,7 +17,8 @@ class HostState:
     def __init__(self, module: torch.nn.Module) -> None:
         self.changed: frozenset[str] = frozenset()
         self._module, self._random = module, torch.get_rng_state()
-        self._buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+        frozen = (parameter for parameter in module.parameters() if not parameter.requires_grad)
+        self._states = [(tensor, tensor.detach().clone()) for tensor in (*module.buffers(), *frozen)]
         self._versions = {name: buffer._version for name, buffer in module.named_buffers()}
         self._tables = [
             (path, part, dict(part._buffers), dict(part._parameters)) for path, part in module.named_modules()
@@ -47,8 +48,9 @@ class HostState:
             if _has_moved(tensor, data):
                 tensor.data = data
         with torch.no_grad():
-            for buffer, old in self._buffers:
-                buffer.detach().copy_(old)
+            for tensor, old in self._states:
+                if not torch.equal(tensor, old):  # a copy counts as a change of a parameter
+                    tensor.detach().copy_(old)
         torch.set_rng_state(self._random)
 
     def _check(self) -> None:

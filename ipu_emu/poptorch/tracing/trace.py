@@ -21,6 +21,7 @@ from ipu_emu.poptorch.tracing.argument_parsers import PARSERS
 from ipu_emu.poptorch.tracing.current_trace import CURRENT
 from ipu_emu.poptorch.tracing.host_state import HostState
 from ipu_emu.poptorch.tracing.intercepted_functions import Functions, check_hooks, functions_replaced
+from ipu_emu.poptorch.tracing.marked_loss import marked_loss, say_unmarked
 from ipu_emu.poptorch.tracing.recorder import OpRecorder
 from ipu_emu.poptorch.tracing.replica_grouping import groups_of, without_groups
 from ipu_emu.poptorch.tracing.second_recording import check_same, other_data, other_state, random_states, seeds
@@ -228,27 +229,7 @@ class _Tracer:
             self.losses.append(self.storages.read(tensor).tensor.id)
 
     def _loss(self) -> str:
-        marked = list(dict.fromkeys(self.losses))
-        if not marked:
-            raise Error("Couldn't find a loss in graph!")
-        makers = self.writer.graph.producers()
-        reached: set[str] = set()
-        for id in marked:
-            waiting = list(makers[id].inputs) if id in makers else []
-            ancestors: set[str] = set()
-            while waiting:
-                ancestor = waiting.pop()
-                if ancestor and ancestor not in ancestors:
-                    ancestors.add(ancestor)
-                    waiting += makers[ancestor].inputs if ancestor in makers else ()
-            reached |= ancestors
-        final = [id for id in marked if id not in reached]
-        if len(final) != 1:
-            raise Error(
-                "Multiple independent losses found in graph. Graph must have one final loss. Wrap final graph loss "
-                "in poptorch.identity_loss."
-            )
-        value = self.writer.value(self.writer.graph.tensor(final[0]))
+        value = self.writer.value(self.writer.graph.tensor(marked_loss(self.writer.graph, self.losses)))
         if value.tensor.rank and value.tensor.nelms > 1:
             value = value.op("ReduceSum", axes=list(range(value.tensor.rank)), keepdims=0)
         return value.tensor.id
@@ -369,6 +350,8 @@ def trace_module(
             except (RuntimeError, IndexError, ValueError):
                 continue  # the module cannot compute on these values
         check_same(trace.graph, second.graph, again.recorder.line_of)
+    if training:
+        say_unmarked(trace.graph, tracer.losses, trace.outputs)
     return trace
 
 
