@@ -24,7 +24,7 @@ from ipu_emu.poptorch.executor.hooks import compilation
 from ipu_emu.poptorch.executor.paused_collection import paused_collection
 from ipu_emu.poptorch.executor.recorded_state import RecordedState
 from ipu_emu.poptorch.executor.saved_program import read_program, write_program
-from ipu_emu.poptorch.executor.training_optimizer import TrainingOptimizer
+from ipu_emu.poptorch.executor.training_optimiser import TrainingOptimiser
 from ipu_emu.poptorch.executor.wrapped_modules import executor_of, offer_groupings, unwrap, withdraw_groupings, wrap
 from ipu_emu.poptorch.optim.update_rules import OF_POPTORCH, maximizes
 from ipu_emu.poptorch.options.options import Options
@@ -35,7 +35,7 @@ class PoplarExecutor(CompiledModule):
     """The result of ``trainingModel`` and ``inferenceModel``."""
 
     #: The types of optimisers that train the module.
-    optimizers: tuple[type, ...] = OF_POPTORCH
+    optimisers: tuple[type, ...] = OF_POPTORCH
 
     def __init__(self, model: Any, options: Options | None, *, training: bool, optimizer: Any = None) -> None:
         while isinstance(model, PoplarExecutor):
@@ -46,7 +46,7 @@ class PoplarExecutor(CompiledModule):
         self._options.set(output_mode=output_mode(self._options, training=training))
         self._training = training
         self._user_model = model
-        self._optimizer: TrainingOptimizer | None = None
+        self._optimiser: TrainingOptimiser | None = None
         self._arguments: Arguments | None = None
         self._updates = 0
         self._seen_updates = 0
@@ -54,8 +54,8 @@ class PoplarExecutor(CompiledModule):
         self._modes: list[tuple[str, torch.nn.Module, bool]] = []
         self._recorded: RecordedState | None = None
         if training:
-            self._optimizer = TrainingOptimizer(optimizer, self.optimizers, model.parameters(), self._options)
-            if self._optimizer.accumulates_in_half:
+            self._optimiser = TrainingOptimiser(optimizer, self.optimisers, model.parameters(), self._options)
+            if self._optimiser.accumulates_in_half:
                 running = MeanReductionStrategy.Running
                 self._options._unfreeze()
                 self._options.Training.setMeanAccumulationAndReplicationReductionStrategy(running)
@@ -134,7 +134,7 @@ class PoplarExecutor(CompiledModule):
         trace, self._arguments = self._trace(args, kwargs)
         self._modes = [(name, module, module.training) for name, module in self.model.named_modules()]
         self._recorded = RecordedState(self._user_model, self._model)
-        if self._optimizer is not None and maximizes(self._optimizer.current):
+        if self._optimiser is not None and maximizes(self._optimiser.current):
             trace.negate_loss()
         check_buffers(self._model, trace.changed_buffers, self._options)
         self._finish(trace)
@@ -143,8 +143,8 @@ class PoplarExecutor(CompiledModule):
         self._compile_seconds = time.perf_counter() - started
 
     def _finish(self, trace: ModuleTrace) -> None:
-        optimizer = self._optimizer
-        rule = None if optimizer is None else optimizer.rule(self._model, trace)
+        optimiser = self._optimiser
+        rule = None if optimiser is None else optimiser.rule(self._model, trace)
         for long, mode, _ in self._options.anchored_tensors.values():
             if self._training and mode is None and output_mode(self._options, training=True) is OutputMode.Default:
                 raise Error(f"No output mode for {long}")
@@ -152,8 +152,8 @@ class PoplarExecutor(CompiledModule):
         mode = output_mode(self._options, training=self._training)
         check_overlap(trace.overlaps, self._options, mode, program.compiled.target.ipus)
         self._program = program
-        if optimizer is not None:
-            optimizer.connect(None if self._offline else program)
+        if optimiser is not None:
+            optimiser.connect(None if self._offline else program)
         elif other := executor_of(self._user_model):
             self._seen_updates = other._updates
 
@@ -216,8 +216,8 @@ class PoplarExecutor(CompiledModule):
 
     def _refresh(self, program: DeviceProgram) -> None:
         """Copy values that have changed on the host since the last step to the device."""
-        if self._optimizer is not None:
-            self._optimizer.upload(program)
+        if self._optimiser is not None:
+            self._optimiser.upload(program)
             return
         other = executor_of(self._user_model)
         if other is None:
@@ -264,8 +264,8 @@ class PoplarExecutor(CompiledModule):
         """Read everything back, free the device, and unwrap the module."""
         if self._program is not None:
             self.copyWeightsToHostIfNeeded()
-            if self._optimizer is not None:
-                self._optimizer.disconnect()
+            if self._optimiser is not None:
+                self._optimiser.disconnect()
             self._program.unload()
             self._program, self._arguments = None, None
         if self._training:
@@ -330,9 +330,9 @@ class PoplarExecutor(CompiledModule):
 
     def setOptimizer(self, optimizer: Any) -> None:
         """Use the values of this optimiser from the next step on."""
-        if self._optimizer is None:
+        if self._optimiser is None:
             raise Error("setOptimizer is for training, and this is an inferenceModel; create it with trainingModel")
-        self._optimizer.replace(optimizer, self._program)
+        self._optimiser.replace(optimizer, self._program)
 
     # Files
 
@@ -340,8 +340,8 @@ class PoplarExecutor(CompiledModule):
         """Write the executable; with ``export_model`` also the module and the optimiser."""
         program = self._compiled_program()
         self.copyWeightsToHostIfNeeded()
-        optimizer = None if self._optimizer is None else self._optimizer.current
-        model, optimizer = copy.deepcopy((self._model, optimizer)) if export_model else (None, None)
+        optimiser = None if self._optimiser is None else self._optimiser.current
+        model, optimiser = copy.deepcopy((self._model, optimiser)) if export_model else (None, None)
         content = {
             "training": self._training,
             "options": self._options,
@@ -349,7 +349,7 @@ class PoplarExecutor(CompiledModule):
             "arguments": (self._arguments.positional, self._arguments.named) if self._arguments else None,
             "random": program.random_state if save_rng_state else None,
             "model": model,
-            "optimizer": optimizer,
+            "optimizer": optimiser,
         }
         write_program(filename, content)
         program.saved(filename)
