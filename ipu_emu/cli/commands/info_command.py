@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from ipu_emu.cli.arguments.model_options import system_named
-from ipu_emu.cli.output.printing import console, print_json
+from ipu_emu.cli.output.printing import console, print_json, say
+from ipu_emu.cli.output.system_drawings import DRAWINGS
 from popdist_py.messages.named_choice import NamedChoice
 
 _HELP = """Draw a system: its machines, IPU-Link domains and IPUs, their memory and speed, and who uses which IPU.
@@ -16,6 +17,13 @@ Examples
   ipu-emu info --system pod64           a larger system
   ipu-emu info --system 4xpod16         four Pods, connected by GW-Links
   ipu-emu info --system bow-pod16 --format json
+  ipu-emu info --draw links             the link controllers of an IPU-Machine
+
+\b
+Drawings
+  sync     the two sync groups of four IPUs       links    link controllers between the IPUs of a machine
+  panel    external ports of a machine            cards    a model on the eight C2 cards of a DSS8440
+  copies   Send, Recv and copies of shards        twist    the rings of a barley twist and of a torus
 
 \b
 Systems
@@ -33,8 +41,14 @@ files.
 @click.command(help=_HELP, short_help="A system, its IPUs, and who uses them.")
 @click.option("--system", "name", help="Name of a system.  [default: $IPU_EMU_SYSTEM, else pod16]")
 @click.option("--format", "form", type=NamedChoice(["text", "json"]), default="text", show_default=True)
-def info(name: str | None, form: str) -> None:
-    """Print the system."""
+@click.option("--draw", type=NamedChoice(list(DRAWINGS)), help="Print this drawing instead.")
+def info(name: str | None, form: str, draw: str | None) -> None:
+    """Print the system, or a drawing."""
+    if draw is not None:
+        if name is not None or form != "text":
+            raise click.UsageError("--draw prints a drawing of its own; leave out --system and --format")
+        say(DRAWINGS[draw]())
+        return
     import os
 
     from ipu_emu.cli.output.system_text import drawing, facts

@@ -75,12 +75,34 @@ def _stages(pipeline: PipelineSummary) -> Table:
 
 def _figures(pipeline: PipelineSummary, times: StageTimes, barrier: Barrier) -> Text:
     run = timing(pipeline.slots, times, barrier)
-    up, main, down = pipeline.phases
+    (up, main, down), used = pipeline.phases, pipeline.phase_use
+    ramps = f"ramp-up uses {used[0]:.0%} of the IPUs, main {used[1]:.0%}, ramp-down {used[2]:.0%}\n" if up else ""
     parts = f"forward {_list(times.forward)}" + (f", backward {_list(times.backward)}" if pipeline.training else "")
     return Text(
         f"{counted(len(pipeline.slots), 'slot')}: ramp-up {up}, main {main}, ramp-down {down}\n"
         f"at most {counted(pipeline.max_in_flight, 'micro-batch')} in flight\n"
-        f"modelled efficiency {run.efficiency:.1%} over {run.total:g} time units ({parts}; {_BARRIERS[barrier]})"
+        f"{ramps}a micro-batch takes {pipeline.latency(times, barrier):g} time units from its first task to its last\n"
+        f"modelled efficiency {run.efficiency:.1%} over {run.total:g} time units ({parts}; {_BARRIERS[barrier]})\n"
+        f"{_fifos(pipeline)}"
+    )
+
+
+#: What becomes of a value that passes through stages that do not use it.
+_PASSING = {
+    "interleaved": "no FIFO can replace it: a forward task runs in every other slot only, so values enter a FIFO in slots "
+    "in which none leaves",
+    "sequential": "no FIFO is needed: one micro-batch is in flight",
+}
+
+
+def _fifos(pipeline: PipelineSummary) -> str:
+    """What the FIFOs of the table are, and what else is queued."""
+    passing = _PASSING.get(pipeline.kind, "on IPUs a FIFO can replace it: one value enters and one leaves in each slot")
+    last = pipeline.stages[pipeline.forward - 1].index
+    return (
+        f"a value that passes through stages that do not use it: {passing}\n"
+        f"FIFOs above hold forward values of a stage for its backward; host FIFOs are apart from them: inputs queue for "
+        f"stage 0, results of stage {last} for the host"
     )
 
 
