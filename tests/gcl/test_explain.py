@@ -68,7 +68,7 @@ def test_ladders() -> None:
         "loop-back cables join the ends of each rail",
     ]
     twist = Fabric(8, topology=Topology.TORUS, configuration=LinkConfiguration.BARLEY_TWIST)
-    assert ladder(twist).split("\n")[1] == "         X   X   X   X"
+    assert ladder(twist).split("\n")[1] == "        X   X   X   X"
     assert ladder(Fabric(64), 40).split("\n")[0] == "rail 1   1 -  3 -  5 -  7 - ... - 63"
 
 

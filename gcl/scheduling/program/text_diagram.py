@@ -58,7 +58,9 @@ def ladder(fabric: Fabric, width: int | None = None) -> str:
     if fabric.topology is Topology.TORUS and fabric.rows > 1:
         lines.append("loop-back cables join the ends of each rail")
     if twisted:
-        lines.append("X: the Serpent ring and the mirrored one use this rung in opposite directions, and change rails")
+        lines.append(
+            "X: the Serpent ring and the mirrored one use this rung in opposite directions, and change rails"
+        )
     return "\n".join(lines)
 
 
