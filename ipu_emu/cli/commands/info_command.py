@@ -6,7 +6,6 @@ import click
 
 from ipu_emu.cli.arguments.model_options import system_named
 from ipu_emu.cli.output.printing import console, print_json, say
-from ipu_emu.cli.output.system_drawings import DRAWINGS
 from popdist_py.messages.named_choice import NamedChoice
 
 _HELP = """Draw a system: its machines, IPU-Link domains and IPUs, their memory and speed, and who uses which IPU.
@@ -36,18 +35,23 @@ An IPU belongs to one process at a time. Programs of one user share one system o
 own system, and is listed below the drawing. IPU_EMU_SYSTEM selects the system, IPU_EMU_CLAIMS the folder of the lock
 files.
 """
+#: The headings of the drawings in drawings.txt.
+_DRAWINGS = ("sync", "links", "panel", "cards", "copies", "twist")
 
 
 @click.command(help=_HELP, short_help="A system, its IPUs, and who uses them.")
 @click.option("--system", "name", help="Name of a system.  [default: $IPU_EMU_SYSTEM, else pod16]")
 @click.option("--format", "form", type=NamedChoice(["text", "json"]), default="text", show_default=True)
-@click.option("--draw", type=NamedChoice(list(DRAWINGS)), help="Print this drawing instead.")
+@click.option("--draw", type=NamedChoice(_DRAWINGS), help="Print this drawing instead.")
 def info(name: str | None, form: str, draw: str | None) -> None:
     """Print the system, or a drawing."""
     if draw is not None:
         if name is not None or form != "text":
             raise click.UsageError("--draw prints a drawing of its own; leave out --system and --format")
-        say(DRAWINGS[draw]())
+        from importlib.resources import files
+
+        drawings = files("ipu_emu.cli.output").joinpath("drawings.txt").read_text(encoding="utf-8").split("## ")
+        say(next(text for text in drawings if text.startswith(f"{draw}\n")).partition("\n")[2].rstrip())
         return
     import os
 

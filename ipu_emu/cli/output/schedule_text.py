@@ -81,7 +81,7 @@ def _figures(pipeline: PipelineSummary, times: StageTimes, barrier: Barrier) -> 
     return Text(
         f"{counted(len(pipeline.slots), 'slot')}: ramp-up {up}, main {main}, ramp-down {down}\n"
         f"at most {counted(pipeline.max_in_flight, 'micro-batch')} in flight\n"
-        f"{ramps}a micro-batch takes {pipeline.latency(times, barrier):g} time units from its first task to its last\n"
+        f"{ramps}a micro-batch takes {pipeline.latency(times, barrier):g} time units, first task to last\n"
         f"modelled efficiency {run.efficiency:.1%} over {run.total:g} time units ({parts}; {_BARRIERS[barrier]})\n"
         f"{_fifos(pipeline)}"
     )
@@ -89,20 +89,22 @@ def _figures(pipeline: PipelineSummary, times: StageTimes, barrier: Barrier) -> 
 
 #: What becomes of a value that passes through stages that do not use it.
 _PASSING = {
-    "interleaved": "no FIFO can replace it: a forward task runs in every other slot only, so values enter a FIFO in slots "
-    "in which none leaves",
+    "interleaved": "no FIFO can replace the copies: a stage runs forward in every other slot only, so between stages "
+    "an odd distance apart values enter in slots in which none leaves",
     "sequential": "no FIFO is needed: one micro-batch is in flight",
 }
 
 
 def _fifos(pipeline: PipelineSummary) -> str:
     """What the FIFOs of the table are, and what else is queued."""
-    passing = _PASSING.get(pipeline.kind, "on IPUs a FIFO can replace it: one value enters and one leaves in each slot")
+    passing = _PASSING.get(
+        pipeline.kind, "on IPUs a FIFO can replace the copies: one value enters and one leaves in each slot"
+    )
     last = pipeline.stages[pipeline.forward - 1].index
     return (
         f"a value that passes through stages that do not use it: {passing}\n"
-        f"FIFOs above hold forward values of a stage for its backward; host FIFOs are apart from them: inputs queue for "
-        f"stage 0, results of stage {last} for the host"
+        "FIFOs above hold forward values of a stage for its backward; host FIFOs are apart from them: inputs queue "
+        f"for stage 0, results of stage {last} for the host"
     )
 
 

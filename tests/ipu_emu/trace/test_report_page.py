@@ -177,7 +177,11 @@ def test_the_box_at_the_top_is_green_only_if_nothing_is_wrong(browser: Any, data
     classes = "return summary(arguments[0]).filter(part => part && part.className).map(part => part.className)"
     fine = data | {"findings": [], "notes": []}
     assert "fine" in browser.execute_script(classes, fine)
-    worse = [data, fine | {"notes": ["several programs"]}, fine | {"processes": [data["processes"][0] | {"dropped_records": 1}]}]
+    worse = [
+        data,
+        fine | {"notes": ["several programs"]},
+        fine | {"processes": [data["processes"][0] | {"dropped_records": 1}]},
+    ]
     assert data["findings"]
     for wrong in worse:
         assert "fine" not in browser.execute_script(classes, wrong)
