@@ -87,24 +87,20 @@ def _figures(pipeline: PipelineSummary, times: StageTimes, barrier: Barrier) -> 
     )
 
 
-#: What becomes of a value that passes through stages that do not use it.
+#: What becomes of values that pass through stages that do not use them, by schedule, and by default.
 _PASSING = {
-    "interleaved": "no FIFO can replace the copies: a stage runs forward in every other slot only, so between stages "
-    "an odd distance apart values enter in slots in which none leaves",
-    "sequential": "no FIFO is needed: one micro-batch is in flight",
+    "interleaved": "copied from stage to stage; over an odd number of them they would enter a FIFO when none leaves",
+    "sequential": "copied from stage to stage; one micro-batch is in flight, so there is nothing to queue",
 }
+_QUEUED = "on IPUs a FIFO can replace the copies, because one enters and one leaves in each slot"
 
 
 def _fifos(pipeline: PipelineSummary) -> str:
     """What the FIFOs of the table are, and what else is queued."""
-    passing = _PASSING.get(
-        pipeline.kind, "on IPUs a FIFO can replace the copies: one value enters and one leaves in each slot"
-    )
     last = pipeline.stages[pipeline.forward - 1].index
     return (
-        f"a value that passes through stages that do not use it: {passing}\n"
-        "FIFOs above hold forward values of a stage for its backward; host FIFOs are apart from them: inputs queue "
-        f"for stage 0, results of stage {last} for the host"
+        f"values that pass through stages: {_PASSING.get(pipeline.kind, _QUEUED)}\n"
+        f"FIFOs hold values for the backward; host FIFOs are others: inputs for stage 0, results of stage {last}"
     )
 
 

@@ -39,11 +39,11 @@ def test_ramps_use_half_of_the_ipus_and_latency_is_that_of_a_micro_batch(kind: s
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [("grouped", "one value enters and one leaves in each slot"), ("interleaved", "in which none leaves")],
+    [("grouped", "one enters and one leaves in each slot"), ("interleaved", "enter a FIFO when none leaves")],
 )
 def test_fifos_for_values_that_pass_through(kind: str, reason: str) -> None:
     """From stage 0 to stage 3, a value enters when the one works and leaves when the other does."""
-    assert reason in " ".join(printed(f"schedule --kind {kind} --stages 4 --count 16").split())
+    assert reason in printed(f"schedule --kind {kind} --stages 4 --count 16")
     slots = list(schedule(kind, 4, 16, training=True))
     both = [len({task.stage for task in slot if task.stage in (0, 3)}) for slot in slots[8:-14]]
     assert set(both) == ({2} if kind == "grouped" else {1})
