@@ -25,7 +25,7 @@ def mlp(
 
     Weights are [inputs, outputs], biases start at 0.
     """
-    widths = widths if layers is None else (widths[0], *widths[1:2] * layers, widths[-1])
+    widths = widths if layers is None else (widths[0], *[widths[1]] * layers, widths[-1])
     net = Network(dtype, seed)
     data = y = net.input((batch, widths[0]), "data")
     labels = net.input((batch,), "labels", "INT32")

@@ -138,7 +138,8 @@ def _growth(
     for name, values in (sweep_values(text, ("batch", "layers", "replicas")) for text in sweeps):
         for value in values:
             report(f"compiling {name} {value}")
-            executable = replace(request, **{name: value}).compiled(system).executable
+            size: dict[str, Any] = {name: value}
+            executable = replace(request, **size).compiled(system).executable
             fullest = max(ipu_memories(executable, system.tiles_per_ipu), key=lambda memory: memory.total)
             estimates = {f"{part.lower().replace(' ', '_')}_bytes": fullest.parts[part] for part in ESTIMATED}
             yield (
