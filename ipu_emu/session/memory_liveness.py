@@ -29,8 +29,6 @@ _FOOTPRINT = {
 }
 #: The parts of the memory of an IPU.
 PARTS = (*_ROLES.values(), _OTHERS, *_FOOTPRINT.values())
-#: The parts that are not live throughout the program.
-LIVE = ("stashes", "FIFOs", "transient")
 #: The parts that are estimates; those of exchange are between tiles, between IPUs, and with the host.
 ESTIMATED = ("code", "vertices", "exchange", "IPU exchange", "host exchange")
 _LARGEST = 8

@@ -26,7 +26,7 @@ _FLAGS, _FAULTS_OF_CHILDREN, _STARTED = 6, 8, 19
 _PF_EXITING, _PF_DUMPCORE = 0x4, 0x200
 
 #: Seconds that chdir and exec may take: less than the launcher waits for instances to start.
-_EXEC_TIMEOUT = 20.0
+EXEC_TIMEOUT = 20.0
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -87,9 +87,9 @@ def spawn(
             os._exit(127)
     os.close(reporter)
     with open(report, "rb") as stream:
-        if not select.select([stream], [], [], _EXEC_TIMEOUT)[0]:
+        if not select.select([stream], [], [], EXEC_TIMEOUT)[0]:
             kill(pid, signal.SIGKILL)  # it may not end before the file system answers, and is not waited for
-            text = f"its file or folder did not answer within {_EXEC_TIMEOUT:g} s, as on a dead network file system"
+            text = f"its file or folder did not answer within {EXEC_TIMEOUT:g} s, as on a dead network file system"
             raise TimeoutError(errno.ETIMEDOUT, text, executable)
         failure = stream.read()
     if failure:
