@@ -90,12 +90,14 @@ class Engine:
         self._preloader: Workers | None = None
         self._host = HostPosition()
         self._context = StepContext(self._host, self.wall, self._workers)
-        self._early = None if watch else self._early_reductions()
+        #: The reductions that begin during the backward pass, if any.
+        self.early = None if watch else self._early_reductions()
         self._reductions = {
             region: BackgroundReduction(replicas, self._buckets[region], parts)
-            for region, parts in (self._early.parts if self._early else {}).items()
+            for region, parts in (self.early.parts if self.early else {}).items()
         }
-        self._held, self._written = _held_copies(held, folder), True
+        #: Copies of the variables that no step changes, as kernels read them.
+        self.held, self._written = _held_copies(held, folder), True
         self._binder = Binder(
             executable,
             replicas,
@@ -104,11 +106,11 @@ class Engine:
             self._host,
             watch=watch,
             early=self._reductions,
-            held=self._held,
+            held=self.held,
             fused=self._fused,
         )
         with prefaulted([part for buffers in self._buffers for part in buffers.weights()]):
-            self._program = list(self._bind(executable.program))
+            self.parts: list[Part] = list(self._bind(executable.program))
         self._warm_up()
         self._load()
         if sum(sizes.values()) >= _LARGE_PLAN:
@@ -123,7 +125,7 @@ class Engine:
 
     def _warm_up(self) -> None:
         """Run all collectives once, on zeros, so that their set-up does not delay the first step."""
-        for part in self._program:
+        for part in self.parts:
             for category, call in part.calls():
                 if category is WallCategory.COLLECTIVES:
                     call()
@@ -160,7 +162,7 @@ class Engine:
 
     def _set(self, id: str, value: NDArray[Any]) -> None:
         tensor = self.executable.graph.tensors[id]
-        self._written |= id in self._held.ids
+        self._written |= id in self.held.ids
         for replica, buffers in enumerate(self._buffers):
             own = value[self.replicas.group_of(replica, tensor.group)] if value.ndim > tensor.rank else value
             np.copyto(buffers.arrays[id], own, casting="unsafe")
@@ -170,7 +172,7 @@ class Engine:
 
         The caller may write to it until then.
         """
-        self._written |= id in self._held.ids
+        self._written |= id in self.held.ids
         return self._buffers[replica].arrays[id]
 
     def read(self, id: str, replica: int = 0) -> NDArray[Any]:
@@ -219,12 +221,12 @@ class Engine:
             )
         start = perf_counter_ns()
         if self._written:
-            self._held.refresh()
+            self.held.refresh()
             self._written = False
         self._host.feed = feed
         try:
             with np.errstate(all="ignore"):
-                for part in self._program:
+                for part in self.parts:
                     part.run(self._context)
             self._host.counters.step += 1
         finally:
@@ -236,7 +238,7 @@ class Engine:
         self._workers.close()
         if self._preloader is not None:
             self._preloader.close()
-        for part in self._program:
+        for part in self.parts:
             part.close()
         self.replicas.close()
 
@@ -275,7 +277,7 @@ class Engine:
     def _body(self, loop: Repeat) -> Iterator[Part]:
         """Bind the body of a loop, and the calls that begin reductions in it."""
         start = 0
-        begins = self._early.begins if self._early and loop is self._early.loop else {}
+        begins = self.early.begins if self.early and loop is self.early.loop else {}
         for number, parts in sorted(begins.items()):
             yield from self._bind(loop.body[start : number + 1])
             yield CallLists(WallCategory.COLLECTIVES, [self._beginning(parts)])

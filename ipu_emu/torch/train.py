@@ -122,8 +122,8 @@ def _optimiser_of(module: torch.nn.Module, optimiser: Any, clip: float | None) -
         optimiser = optimiser([parameter for parameter in module.parameters() if parameter.requires_grad])
     if not hasattr(optimiser, "param_groups"):
         raise TypeError(f"the optimiser is {_kind(optimiser)}; use one such as torch.optim.Adam(module.parameters())")
-    if not isinstance(optimiser, _Executor.optimizers):
-        names = ", ".join(kind.__name__ for kind in _Executor.optimizers)
+    if not isinstance(optimiser, _Executor.optimisers):
+        names = ", ".join(kind.__name__ for kind in _Executor.optimisers)
         raise TypeError(f"the optimiser is {_kind(optimiser)}, which does not run on the device; use one of {names}")
     hints = ("foreach", "fused", "capturable", "differentiable")
     without_effect = [name for name in hints if any(group.get(name) for group in optimiser.param_groups)]
@@ -199,7 +199,7 @@ def _frozen(module: torch.nn.Module, optimiser: Any) -> Iterator[None]:
 
 
 class _Executor(PoplarExecutor):
-    optimizers = OF_PYTORCH
+    optimisers = OF_PYTORCH
 
     def _mode_has_changed(self, name: str, mode: bool) -> None:
         called = "train" if mode else "eval"

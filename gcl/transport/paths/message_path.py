@@ -27,7 +27,6 @@ from gcl.transport.paths.path_state import BreakablePath, PathState
 
 _WHOLE = Stripe(0, 1)
 _Work = Callable[[Request, GroupView, Rows, Rows, Stripe], None]
-_AddTransfers = Callable[[Transfers, Request, GroupView, Rows, Rows, Stripe], None]
 #: An all-reduce takes one exchange if the bytes for all other parties total no more than this, else two. With one
 #: other party the limit is higher, because one exchange sends no more than two, and only adds twice as much.
 _IN_ONE_BYTES, _IN_ONE_WITH_ONE = 1 << 20, 1 << 22

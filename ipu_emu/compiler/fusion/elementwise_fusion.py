@@ -40,10 +40,10 @@ class _Group:
 
 def fuse(graph: Graph, wanted: Iterable[str]) -> None:
     """Fuse the element-wise ops of ``graph``; ``wanted`` tensors must still be stored."""
-    _Fusion(graph, set(wanted)).run()
+    Fusion(graph, set(wanted)).run()
 
 
-class _Fusion:
+class Fusion:
     def __init__(self, graph: Graph, wanted: set[str]) -> None:
         self.graph, self.wanted = graph, wanted
         self.turned = batch_innermost(graph)

@@ -122,7 +122,7 @@ def generated(write: Callable[P, str]) -> Callable[P, Function]:
     def linked(*args: P.args, **named: P.kwargs) -> Function:
         made_from = f"{_machine().key}\n{_sources()}\n{write.__name__}{args}{named}"
         key = sha256(made_from.encode()).hexdigest()[:32]
-        return _Library.shared().function(write.__name__, key, lambda: write(*args, **named))
+        return Library.shared().function(write.__name__, key, lambda: write(*args, **named))
 
     once: Any = cache(linked)  # grows only with the linked kernels, which the library keeps anyway
     remembered: Callable[P, Function] = once
@@ -135,7 +135,7 @@ def _sources() -> str:
     return sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.rglob("*.py")))).hexdigest()
 
 
-class _Library:
+class Library:
     """All kernels of this process.
 
     It belongs to the process, not to a session: linked code depends only on its text, is never unlinked, and sessions
@@ -150,8 +150,8 @@ class _Library:
 
     @staticmethod
     @cache
-    def shared() -> _Library:
-        return _Library()
+    def shared() -> Library:
+        return Library()
 
     def function(self, name: str, key: str, text: Callable[[], str]) -> Function:
         with self.linking:
@@ -193,7 +193,7 @@ def _load(key: str) -> bytes | None:
     try:
         data = read_trusted(folder / key, _MAGIC)
     except UntrustedError as error:
-        _warn(f"a compiled kernel is not used: {error}; it is compiled again")
+        warn_once(f"a compiled kernel is not used: {error}; it is compiled again")
         return None
     except OSError:
         return None
@@ -231,14 +231,14 @@ def kernel_folder() -> Path | None:
     """
     named = os.environ.get(KERNEL_CACHE)
     if named is not None:
-        return _writable(named) if named else None
+        return writable(named) if named else None
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     has_none = home.startswith("~")  # a folder of this name would be made in the working folder
-    return None if has_none else _writable(os.path.join(home, "poprun-py", "kernels"))
+    return None if has_none else writable(os.path.join(home, "poprun-py", "kernels"))
 
 
 @lru_cache(maxsize=16)  # asked once per kernel; the folder changes only with the environment
-def _writable(folder: str) -> Path | None:
+def writable(folder: str) -> Path | None:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
     except OSError:
@@ -247,13 +247,13 @@ def _writable(folder: str) -> Path | None:
         return None
     fault = folder_fault(folder)
     if fault:
-        _warn(f"compiled kernels are not cached in {folder}: {fault}; set {KERNEL_CACHE} to a folder of your own")
+        warn_once(f"compiled kernels are not cached in {folder}: {fault}; set {KERNEL_CACHE} to a folder of your own")
         return None
     return Path(folder)
 
 
 @lru_cache(maxsize=16)  # once per process for each folder or file
-def _warn(text: str) -> None:
+def warn_once(text: str) -> None:
     warnings.warn(text, stacklevel=2)
 
 

@@ -64,7 +64,7 @@ def _mean(bound: BoundOp) -> Call:
     return call_chain(_sum(bound), partial(np.divide, y, scalar(count), y))
 
 
-def _sum_to(bound: BoundOp) -> Call:
+def sum_to(bound: BoundOp) -> Call:
     """Undo a broadcast from the shape of the output to that of the input."""
     x, y = bound.input(0), bound.outputs[0]
     lead = x.ndim - y.ndim
@@ -268,5 +268,5 @@ OPS = [
         _whole_and_kept,
     ),
     OpDef("OthersProduct", (1, 1), same, with_contiguous_operands(_others_product), _cost),
-    OpDef("SumTo", (1, 1), shape_attribute, _sum_to, _cost, lambda d: d.g.spread_to(d.shape)),
+    OpDef("SumTo", (1, 1), shape_attribute, sum_to, _cost, lambda d: d.g.spread_to(d.shape)),
 ]

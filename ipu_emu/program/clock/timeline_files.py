@@ -92,7 +92,7 @@ _WRITERS: dict[str, Callable[[str, float, Sequence[Span]], str]] = {
 
 
 #: The most instructions nested in stages; later stages are written without them.
-_MOST_PARTS = 200_000
+MOST_PARTS = 200_000
 _PROCESS = 0
 _BESIDE = {CostCategory.BESIDE, CostCategory.PREFETCH}
 
@@ -128,7 +128,7 @@ class _Events:
         """Add a span with its parts; those on another IPU are in the row of that one."""
         begin, end = _times(span)
         self._event(span, begin, end, outer=True)
-        if self.parts + len(span.parts) > _MOST_PARTS:
+        if self.parts + len(span.parts) > MOST_PARTS:
             self.shortened += 1
             return
         self.parts += len(span.parts)

@@ -20,7 +20,7 @@ from gcl.kernels.uninterrupted import uninterrupted
 from ipu_emu.engine import Engine
 from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
 from ipu_emu.tensorflow.importer.axis_order import Axes
-from ipu_emu.tensorflow.importer.values import on_device
+from ipu_emu.tensorflow.importer.values import id_of, on_device
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, held_by, is_resource
 
 
@@ -67,11 +67,6 @@ def _array(tensor: Any) -> NDArray[Any]:
         return np.asarray(memoryview(tensor))
     except ValueError:
         return np.asarray(tensor.numpy())
-
-
-def id_of(name: str) -> str:
-    """The id of the tensor that holds a variable on the device."""
-    return f"variable/{name}"
 
 
 def write_variable(engine: Engine, name: str, value: NDArray[Any], axes: Axes | None = None) -> None:

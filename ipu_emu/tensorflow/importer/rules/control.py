@@ -1,16 +1,20 @@
 """Rules of functions, loops and lists of tensors.
 
-A called function is imported in place. A loop is unrolled; its condition must be known for each iteration.
+A called function is imported in place. A loop is unrolled if its condition is known for each iteration; else it is
+one op with a body.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ipu_emu.graph import Graph, Tensor
+from ipu_emu.graph.dtype import BOOL, INT64
 from ipu_emu.ops import Value
+from ipu_emu.ops.random.counter_rng import STREAM_ID
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, TensorList, Variable
@@ -20,20 +24,92 @@ _MOST_ITERATIONS = 4096
 
 
 def _call(node: SourceNode) -> list[Imported]:
-    return node.writer.call(node.writer.function_of(node.op, "f"), node.inputs)
+    return node.call(node.function("f"), node.inputs)
 
 
 def _while(node: SourceNode) -> list[Imported]:
-    condition, body = (node.writer.function_of(node.op, name) for name in ("cond", "body"))
+    condition, body = (node.function(name) for name in ("cond", "body"))
     values = list(node.inputs)
     for _ in range(_MOST_ITERATIONS + 1):
-        (going,) = node.writer.call(condition, values)
+        (going,) = node.call(condition, values)
         if not isinstance(going, Known):
-            return node.writer.loop(node, condition, body, values)
+            return _computed_loop(node, condition, body, values)
         if not going.array:
             return values
-        values = list(node.writer.call(body, values))
+        values = list(node.call(body, values))
     raise node.refuse(f"the loop has more than {_MOST_ITERATIONS} iterations, which is too many to unroll")
+
+
+def _computed_loop(node: SourceNode, condition: Any, body: Any, values: Sequence[Imported]) -> list[Imported]:
+    """The values after a loop whose number of iterations is computed on the device: one op with a body.
+
+    Values that the body does not change are not part of its state.
+    """
+    carried = [number for number in range(len(values)) if not _passes_on(body, number)]
+    for number in carried:
+        if not isinstance(values[number], Known | Held):
+            raise node.refuse(
+                "the number of its iterations is computed on the device, and it carries a list of tensors; give it a "
+                "number that is known when the program is compiled"
+            )
+    for value in values:
+        if isinstance(value, Variable):
+            node.writer.read(value)
+    starts = [node.of(values[number]).tensor for number in carried]
+    first = node.of(node.call(condition, values)[0]).shaped(()).tensor
+    loop_body = _loop_body(node, condition, body, values, starts, carried)
+    ids = ["", first.id, *(start.id for start in starts)]
+    ends = node.writer.append("Loop", ids, {"body": loop_body}, len(carried), version=11)
+    results = list(values)
+    for number, end in zip(carried, ends, strict=True):
+        results[number] = Held(end)
+    return results
+
+
+def _loop_body(
+    node: SourceNode,
+    condition: Any,
+    body: Any,
+    values: Sequence[Imported],
+    starts: Sequence[Tensor],
+    carried: Sequence[int],
+) -> Graph:
+    """A graph of (number, condition, states) -> (condition, states)."""
+    writer = node.writer
+    before = _ids(writer.variable_values())
+    heads = [Tensor(f"{writer.label}/number", INT64, ()), Tensor(f"{writer.label}/going", BOOL, ())]
+    states = [Tensor(f"{writer.label}/state/{k}", start.dtype, start.shape) for k, start in enumerate(starts)]
+    arguments = list(values)
+    with writer.body() as inner:
+        for tensor in (*heads, *states):
+            inner.add(tensor)
+            inner.inputs.append(tensor.id)
+        for number, tensor in zip(carried, states, strict=True):
+            arguments[number] = Held(writer.value(tensor))
+        after = node.call(body, arguments)
+        after = [after[number] if number in carried else values[number] for number in range(len(values))]
+        going = node.of(node.call(condition, after)[0]).shaped(())
+        ends = [node.of(after[number]) for number in carried]
+        inner.outputs = [writer.copied(end).tensor.id for end in ends]
+        inner.outputs.insert(0, going.op("And", going).tensor.id)
+    computed = "a loop whose number of iterations is computed on the device"
+    if before != _ids(writer.variable_values()):
+        raise node.refuse(f"{computed} cannot change variables")
+    if any(STREAM_ID in op.attributes for op in inner.ops):
+        raise node.refuse(f"{computed} cannot draw random numbers")
+    return inner
+
+
+def _ids(variables: Mapping[str, Value]) -> dict[str, str]:
+    return {name: value.tensor.id for name, value in variables.items()}
+
+
+def _passes_on(body: Any, number: int) -> bool:
+    """Whether the body of a loop returns a value unchanged."""
+    tensor = body.outputs[number]
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor is body.inputs[number]
 
 
 # Lists of tensors
@@ -112,17 +188,17 @@ def _pop(node: SourceNode) -> list[Any]:
 
 
 def _if(node: SourceNode) -> list[Any]:
-    functions = [node.writer.function_of(node.op, key) for key in ("then_branch", "else_branch")]
+    functions = [node.function(key) for key in ("then_branch", "else_branch")]
     if isinstance(node.inputs[0], Known):
-        return node.writer.call(functions[0 if node.inputs[0].array.reshape(-1)[0] else 1], node.inputs[1:])
+        return node.call(functions[0 if node.inputs[0].array.reshape(-1)[0] else 1], node.inputs[1:])
     return _computed(node, functions, [node.x.shaped(())])
 
 
 def _case(node: SourceNode) -> list[Any]:
-    functions = node.writer.functions_of(node.op, "branches")
+    functions = node.functions("branches")
     if isinstance(node.inputs[0], Known):
         number = int(node.inputs[0].array)
-        return node.writer.call(functions[number if 0 <= number < len(functions) else -1], node.inputs[1:])
+        return node.call(functions[number if 0 <= number < len(functions) else -1], node.inputs[1:])
     selector = node.x.shaped(())
     numbers = range(len(functions) - 1)
     return _computed(node, functions, [selector.op("Equal", selector.like(number)) for number in numbers])
@@ -136,7 +212,7 @@ def _computed(node: SourceNode, functions: Sequence[Any], conditions: list[Value
     for function, taken in zip(functions, _each_taken(conditions), strict=True):
         writer.set_variables(before)
         writer.conditions.append(taken)
-        results.append(writer.call(function, node.inputs[1:]))
+        results.append(node.call(function, node.inputs[1:]))
         writer.conditions.pop()
         finals.append(writer.variable_values())
     for number, final in enumerate(finals):

@@ -154,7 +154,7 @@ def _count(node: SourceNode) -> Value:
     matches = numbers.shaped((*shape, 1)).op("Equal", node.constant(np.arange(size), np.int32))
     unit = node.constant(1, kind)
     weights = unit if 0 in node.shape(2) else node.value(2).shaped((*shape, 1))
-    if any(entry.name == "binary_output" for entry in node.op.op_def.attr) and node.attr("binary_output"):
+    if node.has("binary_output") and node.attr("binary_output"):
         return matches.op("Where", unit, unit.like(0)).op("ReduceMax", axes=[len(shape) - 1], keepdims=0)
     return matches.op("Where", weights, unit.like(0)).op("ReduceSum", axes=[len(shape) - 1], keepdims=0)
 

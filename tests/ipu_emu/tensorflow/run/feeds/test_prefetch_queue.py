@@ -69,10 +69,16 @@ def test_an_error_of_the_data_is_raised_after_the_elements_before_it_and_on_ever
     queue.close()
 
 
+def infeed_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "infeed"}
+
+
 def test_closing_ends_the_thread_and_all_waits_for_an_element() -> None:
+    before = infeed_threads()
     queue = PrefetchQueue(numbers([], 100), 2)
+    assert infeed_threads() - before
     queue.close()
-    assert not queue._thread.is_alive()
+    assert not infeed_threads() - before
 
     gate = threading.Event()
 
@@ -98,12 +104,13 @@ def test_closing_ends_the_thread_and_all_waits_for_an_element() -> None:
     assert len(errors) == 2
     gate.set()
     closer.join(10)
-    assert not waiting._thread.is_alive()
+    assert not infeed_threads() - before
 
 
 def test_an_unreferenced_queue_ends_its_thread() -> None:
+    before = infeed_threads()
     queue = PrefetchQueue(numbers([], 100), 2)
-    thread = queue._thread
+    (thread,) = infeed_threads() - before
     queue.next_arrays()
     del queue
     thread.join(10)
