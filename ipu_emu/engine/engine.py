@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import popdist_py
-from ipu_emu.engine.bound_parts import CallLists, Loop, Part, PartList, StepContext
+from ipu_emu.engine.bound_parts import WORTH_PRELOADING, BoundPreload, CallLists, Loop, Part, PartList, StepContext
 from ipu_emu.engine.calls.instruction_calls import Binder, HostPosition, StepFeedProtocol, category_of
 from ipu_emu.engine.calls.wall_time import Wall, WallCategory
-from ipu_emu.engine.overlap.io_loop import BoundOverlappedLoop
-from ipu_emu.engine.overlap.preload_thread import WORTH_PRELOADING, BoundPreload
+from ipu_emu.engine.io_loop import BoundOverlappedLoop
 from ipu_emu.engine.pipeline.bound_pipeline import BoundPipeline
 from ipu_emu.engine.replicas.background_reduction import BackgroundReduction
 from ipu_emu.engine.replicas.buffers import Buffers, prefaulted
@@ -33,8 +32,8 @@ from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role, original_of
 from ipu_emu.hardware import mapped
 from ipu_emu.ops import Call
-from ipu_emu.ops.codegen.compiler_pages import give_back_compiler
 from ipu_emu.ops.codegen.held_copies import HeldCopies
+from ipu_emu.ops.codegen.llvm_compiler import give_back_compiler
 from ipu_emu.ops.core.op_definition import call_chain
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.early_reductions import BucketPart, EarlyReductions

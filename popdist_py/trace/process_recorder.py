@@ -13,12 +13,15 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
 
 from popdist_py.environment import ENGINE_OPTIONS, PVTI_OPTIONS, TRACE_FOLDER, TRACE_LIMIT
+from popdist_py.messages.user_warning import warn_user
 from popdist_py.trace.kept_span import KeptSpan
 from popdist_py.trace.recorder import Recorder, Span
 from popdist_py.trace.records import Category, Kind, key_of
 
 _DEFAULT_LIMIT_MIB = 512
 _LIMIT_DIGITS = 9
+#: The values of a switch in a variable that switch it on.
+_ON = ("true", "1")
 
 _SPAN = key_of(Kind.SPAN, 0)
 _USER = Category.USER
@@ -63,6 +66,7 @@ class _ProcessRecorder:
     def decide(self) -> Recorder | None:
         """Create the recorder if the environment asks for one."""
         self.known = True
+        _say_unread()
         folder = os.environ.get(TRACE_FOLDER) or _asked(PVTI_OPTIONS, "enable", "directory")
         folder = folder or _asked(ENGINE_OPTIONS, "autoReport.all", "autoReport.directory")
         return start(folder) if folder else None
@@ -203,13 +207,30 @@ def _decorated(what: _What, function: _F) -> _F:
 
 def _asked(variable: str, switch: str, key: str) -> str:
     """The folder that a variable with a JSON object requests; empty without one, or if it is malformed."""
+    options = _json_object(variable) or {}
+    return str(options.get(key) or ".") if str(options.get(switch, "")).lower() in _ON else ""
+
+
+def _json_object(variable: str) -> dict[str, Any] | None:
+    """The JSON object in a variable; None if it has other text."""
     try:
         options = json.loads(os.environ.get(variable) or "{}")
     except (ValueError, RecursionError):
-        return ""  # the reader of the other options reports that
-    if not isinstance(options, dict) or str(options.get(switch, "")).lower() not in ("true", "1"):
-        return ""
-    return str(options.get(key) or ".")
+        return None
+    return options if isinstance(options, dict) else None
+
+
+def _say_unread() -> None:
+    """Warn of what PVTI_OPTIONS has that is not read; the reader of the engine options warns of those."""
+    options = _json_object(PVTI_OPTIONS)
+    if options is None:
+        warn_user(f"{PVTI_OPTIONS} is not a JSON object and is ignored: {os.environ[PVTI_OPTIONS]}")
+        return
+    switch = str(options.get("enable", "false")).lower()
+    unread = sorted(options.keys() - ({"enable", "directory"} if switch in (*_ON, "false", "0") else {"directory"}))
+    if unread:
+        listed = ", ".join(f"{key}={options[key]!r}" for key in unread)
+        warn_user(f"{PVTI_OPTIONS} ignores {listed}: its options are enable, true or false, and directory")
 
 
 def _limit() -> int:

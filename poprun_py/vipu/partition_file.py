@@ -76,7 +76,7 @@ class PartitionFile:
             partitions = _with_running_users(self.read())
             assignment = assign_partition(request, partitions)
             mine = replace(assignment.partition, jobs=(*assignment.partition.jobs, me))
-            self.write([*_without(mine, partitions), mine])
+            self.write([*(entry for entry in partitions if not _same(entry, mine)), mine])
         return assignment
 
     def _leave(self, partition: Partition, request: PartitionRequest, me: PartitionUser) -> None:
@@ -160,10 +160,6 @@ def _with_running_users(partitions: list[Partition]) -> list[Partition]:
 
 def _is_alive(job: PartitionUser) -> bool:
     return job.host != os.uname().nodename or start_ticks(job.pid) == job.started
-
-
-def _without(partition: Partition, partitions: list[Partition]) -> list[Partition]:
-    return [entry for entry in partitions if not _same(entry, partition)]
 
 
 def _same(partition: Partition, other: Partition) -> bool:

@@ -152,14 +152,20 @@ class SeededOrder:
         return len(self._sampler)
 
     def __call__(self, epoch: int) -> list[Any]:
-        """Return all of the epoch's items."""
-        return list(self.items(epoch))
+        """Return all of the epoch's items, without a change of generators (380 us) for each."""
+        self._begin(epoch)
+        with self._generators.restored():
+            self._generators.seed(*self._name, epoch, "order")
+            return list(self._sampler)
 
     def items(self, epoch: int) -> Iterator[Any]:
         """Yield the epoch's items."""
+        self._begin(epoch)
+        return items_with_own_numbers(self._sampler, self._generators, *self._name, epoch, "order")
+
+    def _begin(self, epoch: int) -> None:
         if hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)
-        return items_with_own_numbers(self._sampler, self._generators, *self._name, epoch, "order")
 
 
 class WrappedSamples:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import floor, log10
 from pathlib import Path
@@ -85,11 +85,10 @@ def _legend(canvas: Canvas, kinds: set[CostCategory | TaskType]) -> None:
     canvas.y += 24
 
 
-def _trace(title: str, seconds: float, spans: Sequence[Span]) -> str:
-    return json.dumps(timeline_trace(title, seconds, spans))
-
-
-_WRITERS = {".svg": _svg, ".json": _trace}
+_WRITERS: dict[str, Callable[[str, float, Sequence[Span]], str]] = {
+    ".svg": _svg,
+    ".json": lambda title, seconds, spans: json.dumps(timeline_trace(title, seconds, spans)),
+}
 
 
 #: The most instructions nested in stages; later stages are written without them.

@@ -62,7 +62,7 @@ class StepProgram:
         stages = stages_of(model) if is_pipelined(model) else None
         section = Section("loop", trace.position(), batches=steps // accumulation, accumulation=accumulation)
         section.reduction = options.reduction_of(stages is not None)
-        section.offload = options.optimizer.get("offload_weight_update_variables")
+        section.offload = options.optimiser.get("offload_weight_update_variables")
         if stages is not None:
             section.kind = "pipeline"
             if self._kind != "train":

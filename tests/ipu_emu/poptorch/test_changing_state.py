@@ -90,11 +90,39 @@ def test_counters_and_cumulative_statistics_follow_every_call(dtype):
     eager = copy.deepcopy(module)
     optimiser = torch.optim.SGD(module.parameters(), 0.1)
     ipu_emu.torch.train(module, nn.MSELoss(), optimiser, (x, y), batch_size=8, shuffle=False, progress=False)
-    optimiser = torch.optim.SGD(eager.parameters(), 0.1)
-    for start in range(0, 32, 8):
+    eager_steps(eager, torch.optim.SGD(eager.parameters(), 0.1), x, y)
+    torch.testing.assert_close(module.state_dict(), eager.state_dict())
+
+
+def eager_steps(module, optimiser, x, y):
+    for start in range(0, len(x), 8):
         optimiser.zero_grad()
-        F.mse_loss(eager(x[start : start + 8]), y[start : start + 8]).backward()
+        F.mse_loss(module(x[start : start + 8]), y[start : start + 8]).backward()
         optimiser.step()
+
+
+class Student(nn.Module):
+    """A layer and a frozen teacher, whose weights follow those of the layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.teacher = nn.Linear(3, 2), nn.Linear(3, 2).requires_grad_(False)
+
+    def forward(self, x):
+        with torch.no_grad():
+            for old, new in zip(self.teacher.parameters(), self.layer.parameters(), strict=True):
+                old.mul_(0.9).add_(new, alpha=0.1)
+        return self.layer(x) - 0.5 * self.teacher(x)
+
+
+def test_a_frozen_teacher_that_follows_in_forward_is_that_of_pytorch():
+    torch.manual_seed(0)
+    x, y = torch.randn(32, 3) + 2, torch.randn(32, 2)
+    module = Student()
+    eager = copy.deepcopy(module)
+    sgd = torch.optim.SGD(module.layer.parameters(), 0.1)
+    ipu_emu.torch.train(module, nn.MSELoss(), sgd, (x, y), batch_size=8, shuffle=False, progress=False)
+    eager_steps(eager, torch.optim.SGD(eager.layer.parameters(), 0.1), x, y)
     torch.testing.assert_close(module.state_dict(), eager.state_dict())
 
 

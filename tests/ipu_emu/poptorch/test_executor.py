@@ -168,6 +168,8 @@ def test_a_constant_learning_rate_cannot_change():
     optimiser.param_groups[0]["lr"] = 0.5
     with pytest.raises(poptorch.Error, match="learningRate is constant"):
         model.setOptimizer(optimiser)
+    with pytest.raises(poptorch.Error, match="trainingModel"):
+        poptorch.inferenceModel(Model()).setOptimizer(optimiser)
 
 
 def test_changes_of_inputs_reach_the_caller():

@@ -1,6 +1,7 @@
 """Training and inference of modules, compared with eager PyTorch."""
 
 import copy
+import warnings
 
 import pytest
 
@@ -193,6 +194,31 @@ def test_a_model_without_a_loss_or_with_two_is_refused():
         poptorch.trainingModel(Model(0))(torch.rand(1, 2))
     with pytest.raises(poptorch.Error, match="Multiple independent losses"):
         poptorch.trainingModel(Model(2))(torch.rand(1, 2))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_is_computed_from_the_loss_is_trained_if_it_is_marked_and_said_if_not(wrapped):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(2, 2, bias=False)
+
+        def forward(self, x):
+            loss = F.mse_loss(self.fc(x), x, reduction="none").sum(1).mean() * 0.5
+            return poptorch.identity_loss(loss, "none") if wrapped else loss
+
+    module, x = Model(), torch.rand(4, 2)
+    (gradient,) = torch.autograd.grad(module(x), module.fc.weight)
+    expected = module.fc.weight.detach() - 0.1 * gradient * (
+        1 if wrapped else 8
+    )  # without a mark the sum is the loss
+    model = poptorch.trainingModel(module, optimizer=torch.optim.SGD(module.parameters(), 0.1))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model(x)
+    assert [str(warning.message) for warning in said if "identity_loss" in str(warning.message)][1:] == []
+    assert any("wrap that in poptorch.identity_loss" in str(warning.message) for warning in said) is not wrapped
+    torch.testing.assert_close(module.fc.weight.detach(), expected)
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "LAMB"])

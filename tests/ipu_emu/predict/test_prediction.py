@@ -16,7 +16,8 @@ from ipu_emu.predict.calibration.fit import profile_of
 from ipu_emu.predict.calibration.profile import SHIPPED_ROWS, Profile, shipped
 from ipu_emu.predict.calibration.rows import layer_counts, read_rows
 from ipu_emu.predict.job import Job
-from ipu_emu.predict.model import Shape, placed
+from ipu_emu.predict.memory import Shape
+from ipu_emu.predict.model import placed
 from ipu_emu.predict.placement import by_counts
 from ipu_emu.predict.prediction import Prediction, anchored, predict, what_if_factors
 from ipu_emu.program.clock import ModelledMachine, timeline

@@ -107,11 +107,18 @@ def test_others_are_refused_by_name(kind):
         train(module, getattr(optim, kind)(module.parameters()))
 
 
+def hooked(optimiser, name):
+    getattr(optimiser, name)(lambda optimiser, args, kwargs: None)
+    return optimiser
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda p: optim.Adam(p, amsgrad=True), REFUSED["amsgrad"]),
         (lambda p: optim.Adagrad(p, lr_decay=0.1), REFUSED["lr_decay"]),
+        (lambda p: hooked(optim.SGD(p, 0.1), "register_step_pre_hook"), "Hooks of an optimizer's step"),
+        (lambda p: hooked(optim.Adam(p), "register_step_post_hook"), "Hooks of an optimizer's step"),
     ],
 )
 def test_arguments_that_are_not_computed_are_refused(make, message):

@@ -18,23 +18,33 @@ PROGRAM = str(PROGRAMS / "ipu_emu/instrumented.py")
 
 
 @pytest.mark.parametrize(
-    ("variable", "options"),
+    ("variable", "options", "said"),
     [
-        ("PVTI_OPTIONS", {"enable": "true"}),
-        ("POPLAR_ENGINE_OPTIONS", {"autoReport.all": "true"}),
-        ("PVTI_OPTIONS", {"enable": "false"}),
-        ("PVTI_OPTIONS", "{"),
-        ("POPLAR_ENGINE_OPTIONS", []),
+        ("PVTI_OPTIONS", {"enable": "true"}, None),
+        ("PVTI_OPTIONS", {"enable": "true", "channels": "a"}, "channels='a'"),
+        ("POPLAR_ENGINE_OPTIONS", {"autoReport.all": "true"}, None),
+        ("PVTI_OPTIONS", {"enable": "false"}, None),
+        ("PVTI_OPTIONS", {"enable": "on"}, "enable='on'"),
+        ("PVTI_OPTIONS", "{", "not a JSON object"),
+        ("PVTI_OPTIONS", [], "not a JSON object"),
+        ("POPLAR_ENGINE_OPTIONS", [], None),
     ],
-    ids=["pvti", "autoReport", "off", "malformed", "no object"],
+    ids=["pvti", "unknown", "autoReport", "off", "no switch", "malformed", "no object", "options that are no object"],
 )
-def test_an_instrumented_program_runs_unchanged(tmp_path: Path, variable: str, options: object) -> None:
+def test_an_instrumented_program_runs_unchanged(
+    tmp_path: Path, variable: str, options: object, said: str | None
+) -> None:
     if isinstance(options, dict):
-        options |= {"directory": str(tmp_path), "autoReport.directory": str(tmp_path)}
+        options |= {("directory" if variable == "PVTI_OPTIONS" else "autoReport.directory"): str(tmp_path)}
     text = options if isinstance(options, str) else json.dumps(options)
     command = [*warm_python(*EMULATOR), "-m", "ipu_emu.compat", PROGRAM]
-    subprocess.run(command, env={**os.environ, variable: text}, check=True, timeout=60, cwd=tmp_path)
-    if not isinstance(options, dict) or "false" in options.values():
+    environment = {**os.environ, variable: text}
+    run = subprocess.run(
+        command, env=environment, check=True, timeout=60, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    assert run.stderr.count(variable) == (said is not None)
+    assert said is None or said in run.stderr
+    if not isinstance(options, dict) or options.get("enable") in ("false", "on"):
         assert not list(tmp_path.iterdir())
         return
     (process,) = read_run(tmp_path).processes

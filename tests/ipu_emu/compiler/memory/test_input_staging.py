@@ -15,7 +15,7 @@ from ipu_emu.hostio import Feed
 from ipu_emu.program.clock import CostCategory, ModelledMachine, Pricing, timeline
 from ipu_emu.program.instructions import HostLoad, RemoteLoad, leaves
 from ipu_emu.program.overlapped_loops import OverlappedLoop
-from tests.ipu_emu.engine.overlap.test_io_loop import JUST_IN_TIME, OFF_CHIP, TILES, Model
+from tests.ipu_emu.engine.test_io_loop import JUST_IN_TIME, OFF_CHIP, TILES, Model
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
 from tests.ipu_emu.helpers.sessions import device, options
 

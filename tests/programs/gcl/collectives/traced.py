@@ -1,4 +1,4 @@
-"""Make five all-reduces of ``traced.py [ELEMENTS]``, for which instance 1 is late, in a span of the program's own."""
+"""Make five all-reduces of ``traced.py [ELEMENTS]`` for which instance 1 is late, in a span of the program itself."""
 
 import sys
 import time

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_emu.errors import FeedError
-from ipu_emu.tensorflow import InfeedQueue
 from ipu_emu.tensorflow.run.feeds.prefetch_queue import ElementStream, PrefetchQueue, QueueClosed
 
 
@@ -117,17 +115,3 @@ def test_an_unreferenced_queue_ends_its_thread() -> None:
     del queue
     thread.join(10)
     assert not thread.is_alive()
-
-
-def test_an_infeed_takes_the_elements_of_a_stream_in_turn() -> None:
-    queue = InfeedQueue()
-    with pytest.raises(FeedError, match="run its initializer"):
-        queue.next_arrays()
-    for count in (4, 1):
-        queue.restart(numbers([], count))
-        assert [int(queue.next_arrays()[0]) for _ in range(count)] == list(range(count))
-        with pytest.raises(StopIteration):
-            queue.next_arrays()
-    assert queue.initialized
-    queue.deleter()
-    assert not queue.initialized
