@@ -31,7 +31,7 @@ class _Process:
         self.backend: Backend | None = None  # None before init()
 
 
-_process = _Process()
+process = _Process()
 
 
 def isPopdistEnvSet() -> bool:
@@ -143,7 +143,7 @@ def init() -> None:
 
 def isBackendInitialized() -> bool:
     """Whether this process has called ``init`` or ``initializeBackend``, and not ``finalizeBackend`` since."""
-    return _process.backend is not None
+    return process.backend is not None
 
 
 def initializeBackend() -> None:
@@ -155,7 +155,7 @@ def initializeBackend() -> None:
         raise BackendError("initializeBackend() was called twice; call popdist_py.init(), which may be repeated")
     from popdist_py.backend import Backend
 
-    _process.backend = Backend(_environment())
+    process.backend = Backend(_environment())
 
 
 def finalizeBackend() -> None:
@@ -165,7 +165,7 @@ def finalizeBackend() -> None:
     instances. Every instance must call it. Raises BackendError before ``init``.
     """
     host_backend().finalise()
-    _process.backend = None
+    process.backend = None
 
 
 def host_backend() -> Backend:
@@ -173,9 +173,9 @@ def host_backend() -> Backend:
 
     Raises BackendError before ``init``.
     """
-    if _process.backend is None:
+    if process.backend is None:
         raise BackendError("this instance is not connected to the others; call popdist_py.init() first")
-    return _process.backend
+    return process.backend
 
 
 def synchronize() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gcl.errors import ArgumentError
+from gcl.kernels.copies import start_of
 from gcl.kernels.dtypes import type_tag
 
 #: One tensor [local replicas, ...], or a list or tuple of them that travel in one transfer.
@@ -82,7 +83,7 @@ def check_output(out: np.ndarray, shape: tuple[int, ...], x: np.ndarray, *, in_p
             f"out has shape {list(out.shape)} and dtype {out.dtype}; this collective needs "
             f"{list(shape)} and {x.dtype}"
         )
-    if np.may_share_memory(out, x) and not (_start(out) == _start(x) and (in_place or alone)):
+    if np.may_share_memory(out, x) and not (start_of(out) == start_of(x) and (in_place or alone)):
         raise ArgumentError(
             "out overlaps the input, which other ranks may still read; "
             f"give another out{', or the input itself' if in_place else ''}"
@@ -91,16 +92,11 @@ def check_output(out: np.ndarray, shape: tuple[int, ...], x: np.ndarray, *, in_p
 
 def check_place(x: np.ndarray, own: np.ndarray, out: np.ndarray) -> None:
     """Raise ArgumentError if ``x`` lies in ``out`` elsewhere than at ``own``, where this rank's shard goes."""
-    if np.may_share_memory(x, out) and _start(x) != _start(own):
+    if np.may_share_memory(x, out) and start_of(x) != start_of(own):
         raise ArgumentError(
             "x is a part of the shared tensor that other ranks write to; give the part of this rank's replicas, "
             "out[offset : offset + local replicas], or a separate tensor"
         )
-
-
-def _start(array: np.ndarray) -> int:
-    """Address of the first element."""
-    return int(array.__array_interface__["data"][0])
 
 
 def dims_of(shape: int | Sequence[int]) -> tuple[int, ...]:

@@ -24,16 +24,12 @@ MethodOf = Callable[[Request], str]
 _SHARED = {CollectiveCode.SHARED_ALL_GATHER: Collective.ALL_GATHER}
 
 
-def _direct(request: Request) -> str:
-    return "direct"
-
-
 def dispatch(
     path: DataPath,
     world: World,
     group: Group,
     shards: ShardLayout | None = None,
-    method: MethodOf = _direct,
+    method: MethodOf = lambda request: "direct",
 ) -> Dispatch:
     """A dispatch over ``path``; it records its calls, with their ``method``, if this process records a trace."""
     recorder = trace.recorder()

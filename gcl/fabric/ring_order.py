@@ -40,15 +40,11 @@ def _serpent(n: int) -> list[int]:
     return [i ^ (i >> 1 & 1) for i in range(n)]
 
 
-def _mirrored(n: int) -> list[int]:
-    return [replica ^ 1 for replica in _serpent(n)]
-
-
 _ORDERS: dict[Order, Callable[[int], list[int]]] = {
     Order.INTERLEAVED: _interleaved,
     Order.FLAT: lambda n: list(range(n)),
     Order.SERPENT: _serpent,
-    Order.MIRRORED_SERPENT: _mirrored,
+    Order.MIRRORED_SERPENT: lambda n: [replica ^ 1 for replica in _serpent(n)],
 }
 
 #: Orders that need an even number of replicas, because they use every rung.

@@ -21,6 +21,11 @@ _memcpy: Any = types.ExternalFunction("memcpy", types.intp(types.intp, types.int
 _memset: Any = types.ExternalFunction("memset", types.intp(types.intp, types.int32, types.intp))
 
 
+def start_of(array: np.ndarray[Any, Any]) -> int:
+    """Address of the first element."""
+    return int(array.__array_interface__["data"][0])
+
+
 def _copies_line(metadata: dict[str, int]) -> Any:
     """An intrinsic that copies a cache line; ``metadata``, if any, is added to the store, which is then aligned."""
 

@@ -3,6 +3,9 @@
     stored      elements as tensors hold them
     sums        elements of the wider type in which they are combined, so half types round, and integers wrap, once
 
+numba supports no half types on CPUs, so kernels take arrays of them as views of their bits (uint16 for float16, int16
+for bfloat16) and convert each element; the loops vectorise, to F16C instructions if the processor has them.
+
 The kernels that choose an operation are independent of the dtype: they take the address of the loops, and are
 compiled once.
 
@@ -22,13 +25,13 @@ from llvmlite import ir
 from numba import types
 
 from gcl.kernels.dtypes import type_tag
-from gcl.kernels.half import narrow_bfloat, narrow_half, widen_bfloat, widen_half
 from gcl.kernels.jit import address_of, bare, intrinsic, pointer_to
 from gcl.kernels.numba_internals import for_range
 
 #: Tensors in one loop: eight are read, and one is written.
 _SCOPES = 9
 _FLOAT, _DOUBLE, _LONG = ir.FloatType(), ir.DoubleType(), ir.IntType(64)
+_HALF, _INT16, _INT32 = ir.HalfType(), ir.IntType(16), ir.IntType(32)
 
 
 class _Elements(NamedTuple):
@@ -67,6 +70,31 @@ def _unsigned(builder: Any, value: Any) -> Any:
 
 def _wrap(bits: int) -> Callable[[Any, Any], Any]:
     return lambda builder, value: builder.trunc(value, ir.IntType(bits))
+
+
+def widen_half(builder: Any, bits: Any) -> Any:
+    """float32 value of the half with these 16 bits (exact)."""
+    return builder.fpext(builder.bitcast(bits, _HALF), _FLOAT)
+
+
+def narrow_half(builder: Any, value: Any) -> Any:
+    """16 bits of the half nearest to a float32, ties to even."""
+    return builder.bitcast(builder.fptrunc(value, _HALF), _INT16)
+
+
+def widen_bfloat(builder: Any, bits: Any) -> Any:
+    """float32 value of the bfloat16 with these 16 bits (exact: they are its upper half)."""
+    return builder.bitcast(builder.shl(builder.zext(bits, _INT32), _INT32(16)), _FLOAT)
+
+
+def narrow_bfloat(builder: Any, value: Any) -> Any:
+    """16 bits of the bfloat16 nearest to a float32, ties to even; NaN stays NaN."""
+    bits = builder.bitcast(value, _INT32)
+    odd = builder.and_(builder.lshr(bits, _INT32(16)), _INT32(1))
+    rounded = builder.lshr(builder.add(bits, builder.add(odd, _INT32(0x7FFF))), _INT32(16))
+    quiet = builder.or_(builder.lshr(bits, _INT32(16)), _INT32(0x40))
+    is_nan = builder.fcmp_unordered("uno", value, value)
+    return builder.trunc(builder.select(is_nan, quiet, rounded), _INT16)
 
 
 #: Representation of a dtype in kernels -> its elements, and those of its sums (gcl.kernels.dtypes).

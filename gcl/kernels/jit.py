@@ -71,14 +71,14 @@ def _cached(function: F, options: dict[str, Any]) -> F:
     except RuntimeError as error:
         if "no locator" not in str(error):
             raise
-        _warn(
+        warn_once(
             "compiled kernels are not cached: neither the folder of their source nor the cache in your home can be "
             "written to; set NUMBA_CACHE_DIR to a folder of your own"
         )
         return cast(F, numba.njit(**options)(function))
     stored = KernelCache(compiled)
     stored.add_stamp(sources(function))
-    shared = _SharedCache(stored, function.__code__.co_filename)
+    shared = SharedCache(stored, function.__code__.co_filename)
     stored.replace(shared.load, shared.save)
     return cast(F, compiled)
 
@@ -95,7 +95,7 @@ def _lacks_home(function: Callable[..., object]) -> bool:
     return not os.access(compiled if os.path.isdir(compiled) else folder, os.W_OK)
 
 
-class _SharedCache:
+class SharedCache:
     """Loads and saves a kernel in numba's cache; a kernel that is not found is locked until it has been saved.
 
     numba calls these methods with its own lock held, in one thread at a time. Before it looks for a kernel, numba
@@ -132,7 +132,7 @@ class _SharedCache:
             if self._is_trusted():
                 self._stored.save(*entry)
         except OSError as error:
-            _warn(f"compiled kernels cannot be written to {self._lock.parent}: {error.strerror}")
+            warn_once(f"compiled kernels cannot be written to {self._lock.parent}: {error.strerror}")
         finally:
             self._held.close()
 
@@ -140,7 +140,7 @@ class _SharedCache:
         folder = self._lock.parent
         fault = folder_fault(folder, source=self._source) if folder.exists() else ""
         if fault:
-            _warn(
+            warn_once(
                 f"compiled kernels are not cached in {folder}: {fault}; set NUMBA_CACHE_DIR to a folder of your own"
             )
         return not fault
@@ -148,12 +148,12 @@ class _SharedCache:
     def _fault(self, path: str) -> str:
         fault = file_fault(path, source=self._source)
         if fault:
-            _warn(f"a compiled kernel is not used: {fault}; it is compiled again")
+            warn_once(f"a compiled kernel is not used: {fault}; it is compiled again")
         return fault
 
 
 @lru_cache(maxsize=64)  # once per process for each folder or file
-def _warn(text: str) -> None:
+def warn_once(text: str) -> None:
     warnings.warn(text, stacklevel=2)
 
 
@@ -220,8 +220,8 @@ def sources(function: Callable[..., object]) -> int:
         path = queue.pop()
         if path not in seen:
             seen.add(path)
-            queue += _imported(path, folders)
-    return crc32(repr(sorted(_contents(path)[0] for path in seen)).encode())
+            queue += imported_files(path, folders)
+    return crc32(repr(sorted(contents(path)[0] for path in seen)).encode())
 
 
 def _folder_of(package: str) -> Path | None:
@@ -231,10 +231,10 @@ def _folder_of(package: str) -> Path | None:
 
 
 @cache
-def _imported(path: Path, folders: tuple[Path, ...]) -> list[Path]:
+def imported_files(path: Path, folders: tuple[Path, ...]) -> list[Path]:
     """The files within ``folders`` that ``path`` imports, except packages as a whole, which export no kernels."""
     files = []
-    for module, names in _contents(path)[1]:
+    for module, names in contents(path)[1]:
         package, *parts = module.split(".")
         for folder in folders:
             if package == folder.name and parts:
@@ -255,7 +255,7 @@ def _files(module: Path, names: str) -> list[Path]:
 
 
 @cache
-def _contents(path: Path) -> tuple[int, list[tuple[str, str]]]:
+def contents(path: Path) -> tuple[int, list[tuple[str, str]]]:
     """Checksum of a file, and what it imports: (module, names from it)."""
     text = path.read_bytes()
     return crc32(text), _IMPORT.findall(text.decode())

@@ -37,7 +37,7 @@ from gcl.scheduling.phases import ProgramPhase
 from gcl.scheduling.program.interpreter import OPERATIONS, InterpreterState, execute
 from gcl.scheduling.program.step_program import StepProgram
 from gcl.scheduling.schedule import Schedule, schedule
-from gcl.transport.paths.path_state import PathState
+from gcl.transport.paths.path_state import BreakablePath, PathState
 
 _RINGS = (Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
 #: Operators whose partial results would round or wrap unless they are held in a wider dtype.
@@ -78,7 +78,7 @@ class _Announcement(Request):
         return self.call
 
 
-class LiteralPath:
+class LiteralPath(BreakablePath):
     """Runs step programs over the ranks that ``path`` joins."""
 
     def __init__(self, path: DataPath, world: World, group: Group, fabric: Fabric, options: Options) -> None:
@@ -143,14 +143,6 @@ class LiteralPath:
 
     def finish(self, call: PreparedCall, status: int) -> None:
         """Do nothing: step programs have no prepared calls."""
-
-    def fail(self, error: BaseException) -> None:
-        """Raise ``error``, with which a call ended, at every later call; publish it to ranks that still wait."""
-        self._state.fail(error)
-
-    def close(self) -> None:
-        """Close; ranks that wait for this one raise PeerLost."""
-        self._state.close()
 
     def _leave(self, error: BaseException | None) -> None:
         if error is None:

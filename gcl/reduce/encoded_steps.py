@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gcl.kernels.copies import copy_part, zero_bytes
+from gcl.kernels.copies import copy_part, start_of, zero_bytes
 from gcl.kernels.jit import bare, bare_part
 from gcl.reduce.reduction import reduce_range
 
@@ -39,12 +39,12 @@ class _Word(IntEnum):
 
 def copy(out: np.ndarray, x: np.ndarray) -> Step:
     """Copy ``x`` to ``out``; both are C-contiguous, of one size in bytes."""
-    return _step({_Word.KIND: _Kind.COPY, _Word.TO: _at(out), _Word.FROM: _at(x), _Word.NBYTES: x.nbytes})
+    return _step({_Word.KIND: _Kind.COPY, _Word.TO: start_of(out), _Word.FROM: start_of(x), _Word.NBYTES: x.nbytes})
 
 
 def clear(x: np.ndarray) -> Step:
     """Write zeros to ``x``."""
-    return _step({_Word.KIND: _Kind.CLEAR, _Word.TO: _at(x), _Word.NBYTES: x.nbytes})
+    return _step({_Word.KIND: _Kind.CLEAR, _Word.TO: start_of(x), _Word.NBYTES: x.nbytes})
 
 
 def combine(recipe: np.ndarray, nodes: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> Step:
@@ -56,7 +56,7 @@ def combine(recipe: np.ndarray, nodes: Sequence[np.ndarray], results: Sequence[n
         _Word.RESULTS: len(results),
         _Word.ELEMENTS: results[0].size,
     }
-    return _step(words, [*recipe.tolist(), *map(_at, nodes), *map(_at, results)])
+    return _step(words, [*recipe.tolist(), *map(start_of, nodes), *map(start_of, results)])
 
 
 def in_order(steps: Sequence[Step]) -> np.ndarray:
@@ -68,10 +68,6 @@ def _step(words: dict[_Word, int], rest: Sequence[int] = ()) -> Step:
     fixed = [words.get(word, 0) for word in _Word if word < _Word.FIRST]
     fixed[_Word.LENGTH] = len(fixed) + len(rest)
     return np.array([*fixed, *rest], np.int64)
-
-
-def _at(array: np.ndarray) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 @bare_part

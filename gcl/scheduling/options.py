@@ -121,10 +121,6 @@ def _automatic(value: object) -> bool | None:
         raise _Fault("must be true, false or auto") from None
 
 
-def _switch(value: object) -> bool:
-    return value == "1" or (value != "0" and _boolean(value))
-
-
 def _integer(value: object) -> int:
     if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
         value = int(value)
@@ -171,7 +167,7 @@ _TABLE: dict[str, _OptionRow] = {
 _VARIABLES: dict[str, tuple[str, Callable[[object], object]]] = {
     "log_level": ("GCL_LOG_LEVEL", _log_level),
     "num_io_tiles": ("GCL_NUM_IO_TILES", _integer),
-    "real_collectives": ("GCL_REAL_COLLECTIVES", _switch),
+    "real_collectives": ("GCL_REAL_COLLECTIVES", lambda value: value == "1" or (value != "0" and _boolean(value))),
 }
 
 

@@ -8,7 +8,7 @@ across     members at the same position of each domain         GW-Links, domains
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gcl.core.groups import Group
 from gcl.core.layout import HostRearrangement
@@ -21,9 +21,8 @@ from gcl.scheduling.method_choice import Choice, choose
 from gcl.scheduling.methods.method import METHODS, Method
 from gcl.scheduling.methods.ring_stream import RingTrack
 from gcl.scheduling.options import Options
-from gcl.scheduling.program.exchange_limit import limited
 from gcl.scheduling.program.forwarding import forwarded
-from gcl.scheduling.program.step_program import Step, StepProgram
+from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange, Slice, Step, StepProgram
 from gcl.scheduling.program.torus_turns import split
 
 #: The links of phases within IPU-Link domains.
@@ -180,3 +179,41 @@ class PhaseBuilder:
         elif method is Method.QUAD_DIRECTIONAL_RING:
             names = quad_orders(self.fabric)
         return tuple(ring(name, level.size) for name in names)
+
+
+def limited(program: StepProgram, most: int) -> StepProgram:
+    """``program`` with exchanges in which no IPU sends more than ``most`` elements (at least 1 per copy).
+
+    limit of 4 elements       exchange 1   [0:10] clockwise             exchange 1   [0:3]
+                                                                        exchange 2   [3:6]
+                                                                        exchange 3   [6:10]
+
+    The limit applies to the sum of what an IPU sends in an exchange, because that is in one buffer (maxBytesPerTile).
+    """
+    steps: list[Step] = []
+    for step in program.steps:
+        steps += _limited_exchanges(step, max(1, most)) if isinstance(step, Exchange) else [step]
+    return replace(program, steps=tuple(steps))
+
+
+def _limited_exchanges(exchange: Exchange, most: int) -> Iterator[Exchange]:
+    sent: dict[int, int] = {}
+    for copy in exchange.copies:
+        sent[copy.ipu] = sent.get(copy.ipu, 0) + copy.source.elements
+    widest = max((copy.source.elements for copy in exchange.copies), default=1)
+    parts = min(widest, -(-max(sent.values(), default=0) // most))
+    if parts <= 1:
+        yield exchange
+        return
+    for part in range(parts):
+        copies = (_limited_copy(copy, part, parts) for copy in exchange.copies)
+        yield Exchange(tuple(copy for copy in copies if copy.source.elements))
+
+
+def _limited_copy(copy: CrossReplicaCopy, part: int, parts: int) -> CrossReplicaCopy:
+    return replace(copy, source=_piece(copy.source, part, parts), target=_piece(copy.target, part, parts))
+
+
+def _piece(fragment: Slice, part: int, parts: int) -> Slice:
+    size = fragment.elements
+    return replace(fragment, low=fragment.low + size * part // parts, high=fragment.low + size * (part + 1) // parts)

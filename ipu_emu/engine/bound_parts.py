@@ -3,8 +3,8 @@
 CallLists             calls of one category, for all replicas at once or a list per replica
 PartList              parts that run one after the other
 Loop                  parts that are repeated
-BoundPreload          loads from Streaming Memory during other parts    (overlap)
-BoundOverlappedLoop   loops with host I/O during compute                (overlap)
+BoundPreload          loads from Streaming Memory during other parts
+BoundOverlappedLoop   loops with host I/O during compute                (io_loop)
 BoundPipeline         stages of a pipeline                              (pipeline)
 """
 
@@ -20,6 +20,9 @@ from ipu_emu.engine.calls.wall_time import Wall, WallCategory
 from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.ops import Call
 from ipu_emu.program.instructions import Counter
+
+#: The number of bytes below which starting loads in a thread costs more than it saves.
+WORTH_PRELOADING = 1 << 20
 
 
 @dataclass
@@ -94,6 +97,38 @@ class Loop:
         for index in range(self.times):
             context.host.counters.set(self.counter, index)
             self.body.run(context)
+
+    def calls(self) -> Sequence[tuple[WallCategory, Call]]:
+        return self.body.calls()
+
+    def close(self) -> None:
+        self.body.close()
+
+
+@dataclass(frozen=True)
+class BoundPreload:
+    """``thread`` runs ``loads`` from Streaming Memory during ``body``; without a thread the loads run first.
+
+    caller    phase 0 ........  phase 1 ...  wait  phase 2 ...
+    thread    load 1            load 2 .........
+
+    Phases use different memory, so results do not depend on timing.
+    """
+
+    loads: Call
+    body: PartList
+    thread: Workers | None
+
+    def run(self, context: StepContext) -> None:
+        if self.thread is None:
+            context.wall.timed(WallCategory.COMPUTE, self.loads)
+            self.body.run(context)
+            return
+        self.thread.start([self.loads])
+        try:
+            self.body.run(context)
+        finally:
+            context.wall.timed(WallCategory.COMPUTE, self.thread.wait)
 
     def calls(self) -> Sequence[tuple[WallCategory, Call]]:
         return self.body.calls()

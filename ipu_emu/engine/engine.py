@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import popdist_py
-from ipu_emu.engine.bound_parts import CallLists, Loop, Part, PartList, StepContext
+from ipu_emu.engine.bound_parts import WORTH_PRELOADING, BoundPreload, CallLists, Loop, Part, PartList, StepContext
 from ipu_emu.engine.calls.instruction_calls import Binder, HostPosition, StepFeedProtocol, category_of
 from ipu_emu.engine.calls.wall_time import Wall, WallCategory
-from ipu_emu.engine.overlap.io_loop import BoundOverlappedLoop
-from ipu_emu.engine.overlap.preload_thread import WORTH_PRELOADING, BoundPreload
+from ipu_emu.engine.io_loop import BoundOverlappedLoop
 from ipu_emu.engine.pipeline.bound_pipeline import BoundPipeline
 from ipu_emu.engine.replicas.background_reduction import BackgroundReduction
 from ipu_emu.engine.replicas.buffers import Buffers, prefaulted
@@ -33,8 +32,8 @@ from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role, original_of
 from ipu_emu.hardware import mapped
 from ipu_emu.ops import Call
-from ipu_emu.ops.codegen.compiler_pages import give_back_compiler
 from ipu_emu.ops.codegen.held_copies import HeldCopies
+from ipu_emu.ops.codegen.llvm_compiler import give_back_compiler
 from ipu_emu.ops.core.op_definition import call_chain
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.early_reductions import BucketPart, EarlyReductions
@@ -91,12 +90,14 @@ class Engine:
         self._preloader: Workers | None = None
         self._host = HostPosition()
         self._context = StepContext(self._host, self.wall, self._workers)
-        self._early = None if watch else self._early_reductions()
+        #: The reductions that begin during the backward pass, if any.
+        self.early = None if watch else self._early_reductions()
         self._reductions = {
             region: BackgroundReduction(replicas, self._buckets[region], parts)
-            for region, parts in (self._early.parts if self._early else {}).items()
+            for region, parts in (self.early.parts if self.early else {}).items()
         }
-        self._held, self._written = _held_copies(held, folder), True
+        #: Copies of the variables that no step changes, as kernels read them.
+        self.held, self._written = _held_copies(held, folder), True
         self._binder = Binder(
             executable,
             replicas,
@@ -105,11 +106,11 @@ class Engine:
             self._host,
             watch=watch,
             early=self._reductions,
-            held=self._held,
+            held=self.held,
             fused=self._fused,
         )
         with prefaulted([part for buffers in self._buffers for part in buffers.weights()]):
-            self._program = list(self._bind(executable.program))
+            self.parts: list[Part] = list(self._bind(executable.program))
         self._warm_up()
         self._load()
         if sum(sizes.values()) >= _LARGE_PLAN:
@@ -124,7 +125,7 @@ class Engine:
 
     def _warm_up(self) -> None:
         """Run all collectives once, on zeros, so that their set-up does not delay the first step."""
-        for part in self._program:
+        for part in self.parts:
             for category, call in part.calls():
                 if category is WallCategory.COLLECTIVES:
                     call()
@@ -161,7 +162,7 @@ class Engine:
 
     def _set(self, id: str, value: NDArray[Any]) -> None:
         tensor = self.executable.graph.tensors[id]
-        self._written |= id in self._held.ids
+        self._written |= id in self.held.ids
         for replica, buffers in enumerate(self._buffers):
             own = value[self.replicas.group_of(replica, tensor.group)] if value.ndim > tensor.rank else value
             np.copyto(buffers.arrays[id], own, casting="unsafe")
@@ -171,7 +172,7 @@ class Engine:
 
         The caller may write to it until then.
         """
-        self._written |= id in self._held.ids
+        self._written |= id in self.held.ids
         return self._buffers[replica].arrays[id]
 
     def read(self, id: str, replica: int = 0) -> NDArray[Any]:
@@ -220,12 +221,12 @@ class Engine:
             )
         start = perf_counter_ns()
         if self._written:
-            self._held.refresh()
+            self.held.refresh()
             self._written = False
         self._host.feed = feed
         try:
             with np.errstate(all="ignore"):
-                for part in self._program:
+                for part in self.parts:
                     part.run(self._context)
             self._host.counters.step += 1
         finally:
@@ -237,7 +238,7 @@ class Engine:
         self._workers.close()
         if self._preloader is not None:
             self._preloader.close()
-        for part in self._program:
+        for part in self.parts:
             part.close()
         self.replicas.close()
 
@@ -276,7 +277,7 @@ class Engine:
     def _body(self, loop: Repeat) -> Iterator[Part]:
         """Bind the body of a loop, and the calls that begin reductions in it."""
         start = 0
-        begins = self._early.begins if self._early and loop is self._early.loop else {}
+        begins = self.early.begins if self.early and loop is self.early.loop else {}
         for number, parts in sorted(begins.items()):
             yield from self._bind(loop.body[start : number + 1])
             yield CallLists(WallCategory.COLLECTIVES, [self._beginning(parts)])

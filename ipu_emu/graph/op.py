@@ -54,6 +54,11 @@ class Op:
         return (*self.inputs, self.guard) if self.guard else self.inputs
 
     @property
+    def annotations(self) -> dict[str, Attribute]:
+        """The attributes that say where and how the op runs, not what it computes."""
+        return {name: value for name, value in self.attributes.items() if name.startswith("__")}
+
+    @property
     def label(self) -> str:
         """Return the name of the op in messages."""
         return self.name or f"{self.type} ({', '.join(self.outputs)})"

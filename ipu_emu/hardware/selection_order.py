@@ -37,10 +37,6 @@ def chosen_order(order: SelectionOrder, stages: Sequence[int] | None) -> Selecti
     return SelectionOrder.SNAKE if in_order else SelectionOrder.ZIGZAG
 
 
-def _zigzag(shard: int, ipus: int) -> int:
-    return shard
-
-
 def _snake(shard: int, ipus: int) -> int:
     """The IPU of a shard: along a rung, up, back along the next rung; the last row may have a single IPU."""
     turned = shard ^ 1 if shard % 4 >= 2 else shard
@@ -53,4 +49,4 @@ def _hoof(shard: int, ipus: int) -> int:
     return 2 * shard if shard < ipus - half else 2 * (ipus - 1 - shard) + 1
 
 
-_RULES = {SelectionOrder.ZIGZAG: _zigzag, SelectionOrder.SNAKE: _snake, SelectionOrder.HOOF: _hoof}
+_RULES = {SelectionOrder.ZIGZAG: lambda shard, ipus: shard, SelectionOrder.SNAKE: _snake, SelectionOrder.HOOF: _hoof}

@@ -20,8 +20,7 @@ from ipu_emu.graph.body_inputs import Kind
 from ipu_emu.onnx.external_data import Places
 from ipu_emu.onnx.files import Source, parsed
 from ipu_emu.onnx.graph_reader import GraphReader
-from ipu_emu.onnx.imported_attributes import check_attributes
-from ipu_emu.onnx.known_ops import with_known_ops
+from ipu_emu.onnx.known_ops import check_attributes, with_known_ops
 from ipu_emu.onnx.properties import ModelProperties
 from ipu_emu.onnx.sequences import without_sequences
 from ipu_emu.onnx.write import OnnxTemplate

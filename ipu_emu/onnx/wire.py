@@ -22,7 +22,7 @@ Piece = bytes | memoryview
 
 _GRAPH, _INITIALIZER, _FLOAT_DATA, _INT32_DATA, _RAW_DATA = 7, 5, 4, 5, 9
 #: Data of at least this number of bytes are removed.
-_LARGE_BYTES = 1 << 16
+LARGE_BYTES = 1 << 16
 #: Wire types, by the content after a key: a varint, 8 bytes, a length and that many bytes, 4 bytes.
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 #: Element types whose values are stored in ``raw_data`` as in memory.
@@ -100,7 +100,7 @@ def _light_graph(field: _Field, arrays: dict[str, NDArray[Any]]) -> list[Piece]:
     """Return the pieces of a graph without large data, which go to ``arrays``."""
     pieces: list[Piece] = []
     for inner in _fields(field.content):
-        large = inner.number == _INITIALIZER and inner.wire_type == _BYTES and len(inner.content) >= _LARGE_BYTES
+        large = inner.number == _INITIALIZER and inner.wire_type == _BYTES and len(inner.content) >= LARGE_BYTES
         light = _light_tensor(inner.content, arrays) if large else None
         pieces += [inner.encoded] if light is None else [field_header(_INITIALIZER, len(light)), light]
     return [field_header(_GRAPH, sum(map(len, pieces))), *pieces]
@@ -111,7 +111,7 @@ def _light_tensor(content: memoryview, arrays: dict[str, NDArray[Any]]) -> bytes
     fields = list(_fields(content))
     numbers = (_FLOAT_DATA, _INT32_DATA, _RAW_DATA)
     data = [field for field in fields if field.number in numbers and field.wire_type == _BYTES]
-    if len(data) != 1 or len(data[0].content) < _LARGE_BYTES:
+    if len(data) != 1 or len(data[0].content) < LARGE_BYTES:
         return None
     light = b"".join(field.encoded for field in fields if field is not data[0])
     proto = onnx.TensorProto.FromString(light)

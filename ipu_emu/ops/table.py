@@ -16,7 +16,7 @@ from ipu_emu.ops.elementwise import (
     math_functions,
     powers,
 )
-from ipu_emu.ops.image import affine_grid, grid_sample, non_max_suppression, pixel_ops, resize
+from ipu_emu.ops.image import grid_sample, non_max_suppression, pixel_ops, resize
 from ipu_emu.ops.indexing import (
     dynamic_slicing,
     gather_scatter,
@@ -61,7 +61,7 @@ TABLE = Registry(
         (abort_and_print, call_and_if, loop_and_while, packed_data_block, scan, unsupported),
         (constant_ops, padding, transpose_concat, views),
         (activations, arithmetic, cast, clipping, comparison, fused_elementwise, math_functions, powers),
-        (affine_grid, grid_sample, non_max_suppression, pixel_ops, resize),
+        (grid_sample, non_max_suppression, pixel_ops, resize),
         (dynamic_slicing, gather_scatter, grouped_gather, one_hot),
         (scatter_reduce, sequence_slice, slicing, tfidf_vectorizer),
         (ctc_decoding, ctc_loss, onnx_losses, popart_losses, softmax_cross_entropy),

@@ -40,8 +40,8 @@ from ipu_emu.popart.exceptions import (
     poplibs_exception,
 )
 from ipu_emu.popart.logger import getLogger
-from ipu_emu.popart.optimisers.optimizer import ClipNormSettings, Optimizer, OptimizerValue, OptimizerValueMap
-from ipu_emu.popart.optimisers.optimizers import SGD, Adam, Adaptive, ConstSGD
+from ipu_emu.popart.optimisers.optimiser import ClipNormSettings, Optimizer, OptimizerValue, OptimizerValueMap
+from ipu_emu.popart.optimisers.optimisers import SGD, Adam, Adaptive, ConstSGD
 from ipu_emu.popart.options.dataflow import AnchorReturnType, DataFlow
 from ipu_emu.popart.options.input_settings import InputSettings, InputShapeInfo
 from ipu_emu.popart.options.variable_settings import VariableSettings

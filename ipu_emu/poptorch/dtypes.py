@@ -25,10 +25,6 @@ _NUMPY = {
     torch.bool: np.bool_,
 }
 _WIDE = {torch.float64: dtype_of(np.float64), torch.int64: dtype_of(np.int64)}
-_TORCH = {np.dtype(v): k for k, v in reversed(_NUMPY.items())} | {
-    np.dtype(np.float32): torch.float32,
-    np.dtype(np.int32): torch.int32,
-}
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
@@ -46,11 +42,6 @@ def device_dtype(dtype: torch.dtype) -> DType:
 def wide_dtype(dtype: torch.dtype) -> DType:
     """Return the element type of a tensor on the host, of which 64 bits stay."""
     return _WIDE.get(dtype) or device_dtype(dtype)
-
-
-def host_dtype(dtype: np.dtype[Any]) -> torch.dtype:
-    """Return PyTorch's name of an element type of the device."""
-    return _TORCH[np.dtype(dtype)]
 
 
 def as_numpy(tensor: torch.Tensor, *, copy: bool = False) -> NDArray[Any]:

@@ -12,10 +12,10 @@ from ipu_emu.predict.layer_parameters import (
 )
 from ipu_emu.predict.prediction import Prediction, predict
 from ipu_emu.predict.search import Configurations, search, sweep
-from ipu_emu.predict.variable_memory import OPTIMISER_STATES, Variables, ipus_needed, of_model
+from ipu_emu.predict.variable_memory import Variables, ipus_needed, of_model
 
 __all__ = [
-    "OPTIMISER_STATES", "Configurations", "Job", "Prediction", "Profile", "Variables", "batch_norm", "convolution",
+    "Configurations", "Job", "Prediction", "Profile", "Variables", "batch_norm", "convolution",
     "dense", "embedding", "encoder_layer", "ipus_needed", "layer_norm", "load", "of_model", "predict", "search",
     "shipped", "sweep",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from math import inf
 from typing import Any
 
 from gcl import LINK_BANDWIDTH, LinkClass
+from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Generation
 from ipu_emu.hardware.rates import NOMINAL
@@ -25,7 +26,7 @@ from ipu_emu.predict.layer_parameters import Parameters
 from ipu_emu.predict.links import GATEWAY_RATE, Links, domains_of
 from ipu_emu.predict.model import placed
 from ipu_emu.predict.networks import NetworkBlock
-from ipu_emu.predict.variable_memory import STATE_BYTES, Variables, ipus_needed
+from ipu_emu.predict.variable_memory import Variables, ipus_needed
 
 #: Bytes per second of a rail, per direction.
 LINK_RATE = LINK_BANDWIDTH[LinkClass.UP]
@@ -248,7 +249,8 @@ def lines_of_model(job: Job, compute: float) -> Iterator[Line]:
     )
     if job.training:
         nbytes = stored_bytes(job)
-        text = f"deduplicated, with states in FLOAT for {', '.join(STATE_BYTES)}"
+        wide = ", ".join(name for name, optimiser in OPTIMISERS.items() if optimiser.is_wide)
+        text = f"deduplicated, with states in FLOAT for {wide}"
         yield Line("stored_bytes", "memory, as stored", nbytes, text)
 
 

@@ -73,17 +73,13 @@ def _homes(blocks: Placement) -> dict[str, tuple[int, int]]:
 def _by_weights(graph: Graph, names: Iterable[str]) -> Callable[[Op], list[str]]:
     """Return a function that gives the blocks of the weights that an op reads."""
     known = set(names)
-    return lambda op: [_block(id, known) for id in op.inputs if id and _is_weight(graph, id)]
+    return lambda op: [_block(id, known) for id in op.inputs if id and graph.tensor(id).role is Role.WEIGHT]
 
 
 def _by_cuts(graph: Graph) -> Callable[[Op], list[str]]:
     """Return a function that gives the block of an op."""
     blocks = op_blocks(graph)
     return lambda op: [blocks[id] for id in op.outputs if id in blocks]
-
-
-def _is_weight(graph: Graph, id: str) -> bool:
-    return graph.tensor(id).role is Role.WEIGHT
 
 
 def _block(weight: str, homes: Collection[str]) -> str:

@@ -9,12 +9,12 @@ from functools import cached_property
 from math import inf
 
 from gcl.drawing.units import counted
+from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.compiler.placement.graph_balance import MicroBatchWork
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.hardware.position import IPUS_PER_MACHINE
 from ipu_emu.predict.networks import BlockKind, Network, network
-from ipu_emu.predict.variable_memory import OPTIMISER_STATES
 from ipu_emu.program.schedules import SCHEDULES
 from popdist_py.messages.suggestion import did_you_mean
 
@@ -92,7 +92,7 @@ class Job:
                 f"{self.system.name} has {self.system.ipus} IPUs; use fewer replicas or a larger system"
             )
         tables = {
-            "optimiser": (self.optimiser, tuple(OPTIMISER_STATES)),
+            "optimiser": (self.optimiser, tuple(OPTIMISERS)),
             "schedule": (self.schedule, tuple(SCHEDULES)),
             "dtype": (self.dtype, ("float16", "float")),
             "stash dtype": (self.stash_dtype, ("float16", "float", "float8")),
@@ -250,7 +250,7 @@ def _no_effect(job: Job, option: str) -> str:
         (not job.training and option not in _INFERENCE, "inference has no backward pass"),
         (job.ipus == 1 and option == "--schedule", "a single IPU has no pipeline"),
         (not places_table and option == "--embedding-ipu", f"{job.model} has no embedding"),
-        (not OPTIMISER_STATES[job.optimiser] and option == "--off-chip states", f"{job.optimiser} has no states"),
+        (not OPTIMISERS[job.optimiser].states and option == "--off-chip states", f"{job.optimiser} has no states"),
         (job.accumulation == 1 and option == "--off-chip accumulators", "a single micro-batch needs none"),
         (job.replicas == 1 and between, "there is one replica"),
         (

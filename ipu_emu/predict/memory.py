@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.predict.host import bytes_per_sample
 from ipu_emu.predict.job import DTYPES, Job
 from ipu_emu.predict.links import domains_of
 from ipu_emu.predict.networks import NetworkBlock
-from ipu_emu.predict.variable_memory import OPTIMISER_STATES, STATE_BYTES
 from ipu_emu.predict.work_per_ipu import PlacedWork
 from ipu_emu.program.schedules import depth
 
@@ -61,6 +61,27 @@ class PredictedMemory:
         return str(verdict(self.low, self.high, self.limit))
 
 
+@dataclass(frozen=True)
+class Shape:
+    """One configuration, or many that differ only in numbers: all fields may be arrays of one length.
+
+    ``shared`` and ``off_chip`` are those of the optimiser states.
+    """
+
+    replicas: Any
+    batch: Any
+    accumulation: Any
+    recompute: Any
+    shared: Any
+    off_chip: Any
+
+    @classmethod
+    def of(cls, job: Job) -> Shape:
+        """Return the configuration of ``job``."""
+        states = ("states" in job.shared, "states" in job.off_chip)
+        return cls(*map(np.array, (job.replicas, job.batch, job.accumulation, job.recompute, *states)))
+
+
 def verdict(low: Any, high: Any, limit: float) -> Any:
     """Return fits, unsure or does not fit for these bounds; for arrays, an array."""
     return np.where(high <= limit, "fits", np.where(low <= limit, "unsure", "does not fit"))
@@ -73,7 +94,8 @@ def in_flight(schedule: str, stages: int, stage: int, accumulation: Any) -> Any:
 
 def state_bytes(job: Job) -> float:
     """Bytes of optimiser states of a trained value."""
-    return OPTIMISER_STATES[job.optimiser] * STATE_BYTES.get(job.optimiser, job.itemsize)
+    optimiser = OPTIMISERS[job.optimiser]
+    return optimiser.states * optimiser.state_itemsize(job.itemsize)
 
 
 def shards(job: Job, replicas: Any, shared: Any) -> Any:
@@ -85,15 +107,9 @@ def shards(job: Job, replicas: Any, shared: Any) -> Any:
 def streamed(
     job: Job,
     work: PlacedWork,
-    *,
-    replicas: Any,
-    batch: Any,
-    accumulation: Any,
-    recompute: Any,
-    shared: Any,
-    off_chip: Any,
+    shape: Shape,
 ) -> tuple[Any, Any]:
-    """Bytes to and from Streaming Memory in a step, and transfers; the keywords may be arrays.
+    """Bytes to and from Streaming Memory in a step, and transfers.
 
     They are those of the IPU with the most, or of all IPUs if these take turns.
 
@@ -111,22 +127,22 @@ def streamed(
     again = tied * (not job.takes_turns and work.stages > work.ipus)
     averages = float(most([2 * len(norms) for norms in work.norms]))
     if not job.training:
-        times = accumulation * ("weights" in job.off_chip)
+        times = shape.accumulation * ("weights" in job.off_chip)
         return times * (trained + again + frozen) * job.itemsize, times * (count + averages)
-    states = np.where(off_chip, 2, 0)
-    moved = states * trained * state_bytes(job) / shards(job, replicas, shared)
-    transfers = states * count * OPTIMISER_STATES[job.optimiser]
+    states = np.where(shape.off_chip, 2, 0)
+    moved = states * trained * state_bytes(job) / shards(job, shape.replicas, shape.shared)
+    transfers = states * count * OPTIMISERS[job.optimiser].states
     if "accumulators" in job.off_chip:
-        times = np.where(accumulation > 1, 2 * accumulation + 1, 0)
+        times = np.where(shape.accumulation > 1, 2 * shape.accumulation + 1, 0)
         moved = moved + (times * (trained + tied) + 2 * tied * (times > 0)) * job.itemsize
         transfers = transfers + times * count
     if "weights" in job.off_chip:
-        times = (2 + recompute) * accumulation + 2
-        moved = moved + (times * trained + accumulation * (again + frozen)) * job.itemsize
-        transfers = transfers + times * count + 2 * accumulation * averages
+        times = (2 + shape.recompute) * shape.accumulation + 2
+        moved = moved + (times * trained + shape.accumulation * (again + frozen)) * job.itemsize
+        transfers = transfers + times * count + 2 * shape.accumulation * averages
     if "activations" in job.off_chip:
-        stashed = np.where(recompute, float(most(work.checkpoints)), float(most(work.stashed)))
-        moved = moved + 2 * accumulation * batch * stashed * job.itemsize
+        stashed = np.where(shape.recompute, float(most(work.checkpoints)), float(most(work.stashed)))
+        moved = moved + 2 * shape.accumulation * shape.batch * stashed * job.itemsize
     return moved, transfers
 
 
@@ -134,56 +150,48 @@ def parts(
     job: Job,
     work: PlacedWork,
     ipu: int,
-    *,
-    replicas: Any,
-    batch: Any,
-    accumulation: Any,
-    recompute: Any,
-    shared: Any,
-    off_chip: Any,
+    shape: Shape,
 ) -> dict[str, Any]:
-    """Bytes by part on ``ipu``; the keywords may be arrays. ``shared``, ``off_chip``: of states."""
+    """Bytes by part on ``ipu``."""
     size = job.itemsize
     trained = float(work.trained[ipu])
     weights = float(work.parameters[ipu]) * size + float(work.statistics[ipu]) * size
-    divided = shards(job, replicas, shared)
+    divided = shards(job, shape.replicas, shape.shared)
     if job.training and "weights" in job.shared:
-        weights = weights / shards(job, replicas, True)
+        weights = weights / shards(job, shape.replicas, True)
     if "weights" in job.off_chip:
         weights = 0.0 * weights
-    inputs = batch * (_INPUT_BUFFERS * bytes_per_sample(job) * (ipu == 0))
+    inputs = shape.batch * (_INPUT_BUFFERS * bytes_per_sample(job) * (ipu == 0))
     if not job.training:
-        live = batch * float(work.transient[ipu] + work.boundary[ipu]) * size
+        live = shape.batch * float(work.transient[ipu] + work.boundary[ipu]) * size
         return _all(weights, 0.0, 0.0, 0.0, live, inputs)
-    states = np.where(off_chip, 0.0, trained * state_bytes(job) / divided)
-    held = np.where(accumulation > 1, 0.0, 1.0) if "accumulators" in job.off_chip else 1.0
-    stash, transient = _activations(job, work, ipu, batch, accumulation, recompute)
+    states = np.where(shape.off_chip, 0.0, trained * state_bytes(job) / divided)
+    held = np.where(shape.accumulation > 1, 0.0, 1.0) if "accumulators" in job.off_chip else 1.0
+    stash, transient = _activations(job, work, ipu, shape)
     return _all(weights, held * trained * size, states, stash, transient, inputs)
 
 
-def _activations(
-    job: Job, work: PlacedWork, ipu: int, batch: Any, accumulation: Any, recompute: Any
-) -> tuple[Any, Any]:
+def _activations(job: Job, work: PlacedWork, ipu: int, shape: Shape) -> tuple[Any, Any]:
     """Bytes that are kept for the backward pass, and transient ones."""
     size, held = job.itemsize, DTYPES[job.stash_dtype]
     if job.ipus == 1 or job.takes_turns:
         (stashed, live), (stashed_again, live_again) = work.peak[ipu], work.peak_recomputed[ipu]
-        stash = batch * held * np.where(recompute, stashed_again, stashed)
-        return stash, batch * size * np.where(recompute, live_again, live)
-    depth = in_flight(job.schedule, work.stages, ipu, accumulation)
-    stashed = np.where(recompute, work.checkpoints[ipu], work.stashed[ipu])
+        stash = shape.batch * held * np.where(shape.recompute, stashed_again, stashed)
+        return stash, shape.batch * size * np.where(shape.recompute, live_again, live)
+    depth = in_flight(job.schedule, work.stages, ipu, shape.accumulation)
+    stashed = np.where(shape.recompute, work.checkpoints[ipu], work.stashed[ipu])
     passed = _PIPELINE_BUFFERS * (work.sent[ipu] + work.received[ipu])
-    stash = batch * (depth * stashed * held + passed * size)
+    stash = shape.batch * (depth * stashed * held + passed * size)
     if "activations" in job.off_chip:
         stash = stash / np.maximum(depth, 1)
-    return stash, batch * size * np.where(recompute, work.recomputed[ipu], work.transient[ipu])
+    return stash, shape.batch * size * np.where(shape.recompute, work.recomputed[ipu], work.transient[ipu])
 
 
 def table_bytes(job: Job, block: NetworkBlock) -> float:
     """Bytes that a compiler adds for the table of ``block``: its gradients, and its update gathered from replicas."""
     if not job.training or not block.table:
         return 0.0
-    gathered = STATE_BYTES.get(job.optimiser, 0) * ("states" in job.shared)
+    gathered = DTYPES["float"] * OPTIMISERS[job.optimiser].is_wide * ("states" in job.shared)
     return block.table * float(job.itemsize * (1 + block.tied) + gathered)
 
 
@@ -192,47 +200,43 @@ def bounds(
     work: PlacedWork,
     ipu: int,
     parts: dict[str, Any],
-    *,
-    replicas: Any,
-    batch: Any,
-    accumulation: Any,
-    recompute: Any,
-    shared: Any,
+    shape: Shape,
 ) -> tuple[Any, Any]:
-    """Lower and upper bound of the bytes on ``ipu``; ``parts``: its ``parts`` for the same keywords."""
+    """Lower and upper bound of the bytes on ``ipu``; ``parts``: its ``parts`` for the same shape."""
     limit, data = float(job.system.generation.sram), sum(parts.values())
     code = min(_MOST_CODE, _BASE_CODE + _BLOCK_CODE * len(work.placement[ipu]))
     most = data + code * limit
     gradient = float(work.tables[ipu]) * job.training
-    live, gathered, passing = (batch * float(work.unsliced[ipu]) + gradient) * job.itemsize, 0.0, 0.0
+    live, gathered, passing = (shape.batch * float(work.unsliced[ipu]) + gradient) * job.itemsize, 0.0, 0.0
     if job.training:
         visiting = "accumulators" in job.off_chip  # one sum at a time is on the IPU
         held = float(work.largest[ipu]) if visiting else float(work.tied[ipu])
-        workspace, gathered, passing = _from_replicas(job, work, ipu, replicas, shared)
-        most = most + (accumulation > 1) * held * job.itemsize + workspace
-        most = most + _kept_twice(job, work, ipu, batch, accumulation, recompute)
+        workspace, gathered, passing = _from_replicas(job, work, ipu, shape)
+        most = most + (shape.accumulation > 1) * held * job.itemsize + workspace
+        most = most + _kept_twice(job, work, ipu, shape)
     else:
-        most = most + batch * float(work.unsliced[ipu]) / 2 * job.itemsize  # half of these values are the logits
+        # half of these values are the logits
+        most = most + shape.batch * float(work.unsliced[ipu]) / 2 * job.itemsize
     region = parts["stash"] + parts["transient"]
     passes = parts["stash"] + np.maximum(parts["transient"], live) + passing
     return data + _LEAST_CODE * limit, most + np.maximum(passes, gathered) - region  # the update reuses this region
 
 
-def _kept_twice(job: Job, work: PlacedWork, ipu: int, batch: Any, accumulation: Any, recompute: Any) -> Any:
+def _kept_twice(job: Job, work: PlacedWork, ipu: int, shape: Shape) -> Any:
     """Bytes of values that two IPUs keep: the previous one as a result, this one as an operand."""
     if job.ipus == 1 or job.takes_turns or "activations" in job.off_chip:
         return 0.0
-    depth = in_flight(job.schedule, work.stages, ipu, accumulation)
-    return np.where(recompute, 0.0, depth * batch * work.received[ipu] * DTYPES[job.stash_dtype])
+    depth = in_flight(job.schedule, work.stages, ipu, shape.accumulation)
+    return np.where(shape.recompute, 0.0, depth * shape.batch * work.received[ipu] * DTYPES[job.stash_dtype])
 
 
-def _from_replicas(job: Job, work: PlacedWork, ipu: int, replicas: Any, shared: Any) -> tuple[Any, Any, Any]:
+def _from_replicas(job: Job, work: PlacedWork, ipu: int, shape: Shape) -> tuple[Any, Any, Any]:
     """Bytes gathered from replicas that share states or weights: in a collective, in an update, and in a pass."""
     weights = "weights" in job.shared
-    divided = shards(job, replicas, np.logical_or(shared, weights))
-    together = (divided > 1) * (weights or OPTIMISER_STATES[job.optimiser] > 0)
+    divided = shards(job, shape.replicas, np.logical_or(shape.shared, weights))
+    together = (divided > 1) * (weights or OPTIMISERS[job.optimiser].states > 0)
     largest = together * float(work.largest[ipu])
-    values = largest * max(job.itemsize, STATE_BYTES.get(job.optimiser, 0))
+    values = largest * OPTIMISERS[job.optimiser].state_itemsize(job.itemsize)
     passing = together * weights * float(work.parameters[ipu]) * job.itemsize
     return values * (1 + 1 / divided), values * (1 + 1 / divided) + largest * weights * job.itemsize, passing
 

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.compiler.placement.graph_balance import TooFewOpsError, copy_seconds, host_seconds
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
@@ -37,10 +38,10 @@ from ipu_emu.hardware.tile_cycles import START, VECTOR_BYTES, sync_cycles
 from ipu_emu.predict import host, memory
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import Links, LinkSeconds
+from ipu_emu.predict.memory import Shape
 from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.networks.start_costs import product_cycles, step_cycles
 from ipu_emu.predict.placement import annotated, balanced, by_counts
-from ipu_emu.predict.variable_memory import OPTIMISER_STATES
 from ipu_emu.predict.work_per_ipu import PlacedWork
 from ipu_emu.program.schedules import SCHEDULES, in_flight
 from ipu_emu.program.schedules.schedule_timing import ramp_slots
@@ -55,26 +56,6 @@ _SHARED_STEPS = 2
 _NORMS = 4
 #: Shares of the memory of an IPU that placed blocks may take: the first with the best of the verdicts is used.
 _SHARES, _VERDICTS = (inf, *(percent / 100 for percent in range(100, 15, -5))), ("fits", "unsure", "does not fit")
-#: Operations on a trained value in a weight update.
-_UPDATE = {"sgd": 3, "momentum": 7, "lars": 15, "rmsprop": 14, "adam": 14, "adamw": 14, "lamb": 14}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """One configuration, or many that differ only in numbers: all fields may be arrays of one length."""
-
-    replicas: Any
-    batch: Any
-    accumulation: Any
-    recompute: Any
-    shared: Any
-    off_chip: Any
-
-    @classmethod
-    def of(cls, job: Job) -> Shape:
-        """Return the configuration of ``job``."""
-        states = ("states" in job.shared, "states" in job.off_chip)
-        return cls(*map(np.array, (job.replicas, job.batch, job.accumulation, job.recompute, *states)))
 
 
 @dataclass(frozen=True)
@@ -236,7 +217,7 @@ class StepModel:
         links = self._link_seconds(shape, slots)
         compute, ramps = shape.accumulation * slots.compute, slots.ramps
         collectives = rates.links * rates.collectives
-        streamed, transfers = memory.streamed(self.job, self.work, **vars(shape))
+        streamed, transfers = memory.streamed(self.job, self.work, shape)
         syncs = transfers * sync_cycles(self.system.generation) / self.system.generation.clock
         faster = rates.factor("ipu-links")
         return {
@@ -330,8 +311,8 @@ class StepModel:
         job, generation, tensors = self.job, self.system.generation, max(map(len, self.work.tensors))
         trained, divided = float(self.work.trained.max()), memory.shards(job, shape.replicas, shape.shared)
         moved, states = 3 * job.itemsize, memory.state_bytes(job)
-        wide = max(job.itemsize, states and states // OPTIMISER_STATES[job.optimiser])
-        operations = _UPDATE[job.optimiser] * wide / VECTOR_BYTES
+        optimiser = OPTIMISERS[job.optimiser]
+        operations = optimiser.operations * optimiser.state_itemsize(job.itemsize) / VECTOR_BYTES
         work = max((moved + 2 * states) / generation.load_bytes, operations) * trained / divided
         summed = max(moved / generation.load_bytes, job.itemsize / VECTOR_BYTES) * trained
         cycles = work / generation.tiles + tensors * START
@@ -356,9 +337,8 @@ class StepModel:
 
     def memory_of(self, ipu: int, shape: Shape) -> tuple[dict[str, Any], Any, Any]:
         """Bytes on ``ipu`` by part, and the bounds with code."""
-        parts = memory.parts(self.job, self.work, ipu, **vars(shape))
-        names = ("replicas", "batch", "accumulation", "recompute", "shared")
-        low, high = memory.bounds(self.job, self.work, ipu, parts, **{name: getattr(shape, name) for name in names})
+        parts = memory.parts(self.job, self.work, ipu, shape)
+        low, high = memory.bounds(self.job, self.work, ipu, parts, shape)
         return parts, low, high
 
     def memories(self) -> list[memory.PredictedMemory]:

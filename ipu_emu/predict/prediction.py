@@ -20,8 +20,8 @@ from ipu_emu.hardware.rates import NOMINAL, Rates
 from ipu_emu.predict.calibration.profile import PARAMETERS, Profile, rates_of
 from ipu_emu.predict.job import Job, calibrated_release, without_effect
 from ipu_emu.predict.links import domains_of
-from ipu_emu.predict.memory import PredictedMemory
-from ipu_emu.predict.model import TERMS, WHAT_IF, Shape, StepModel, placed
+from ipu_emu.predict.memory import PredictedMemory, Shape
+from ipu_emu.predict.model import TERMS, WHAT_IF, StepModel, placed
 from ipu_emu.predict.work_per_ipu import CLASSES
 from popdist_py.messages.suggestion import did_you_mean
 

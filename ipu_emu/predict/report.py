@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.predict.calibration.profile import Profile
 from ipu_emu.predict.host import input_dtype
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.layer_parameters import Parameters
 from ipu_emu.predict.model import WHAT_IF
 from ipu_emu.predict.prediction import Prediction
-from ipu_emu.predict.variable_memory import STATE_BYTES, Variables
+from ipu_emu.predict.variable_memory import Variables
 
 _SCHEMA = "ipu-emu prediction 1"
 
@@ -97,7 +98,7 @@ def formula_bytes(job: Job) -> tuple[int, int]:
     variables = Variables(Parameters(network.trained, 0, network.statistics), round(network.activations))
     if not job.training:
         return (variables.inference(job.itemsize),) * 2
-    states = STATE_BYTES.get(job.optimiser)
+    states = OPTIMISERS[job.optimiser].state_itemsize(job.itemsize)
     literal, once = (
         variables.training(
             job.itemsize, batch=job.batch, optimiser=job.optimiser, literal=literal, state_itemsize=states

@@ -20,7 +20,8 @@ from ipu_emu.hardware.rates import NOMINAL
 from ipu_emu.predict import memory
 from ipu_emu.predict.calibration.profile import Profile
 from ipu_emu.predict.job import Job, smallest_pod
-from ipu_emu.predict.model import Shape, StepModel, placed
+from ipu_emu.predict.memory import Shape
+from ipu_emu.predict.model import StepModel, placed
 from popdist_py.messages.suggestion import did_you_mean
 
 Values = NDArray[Any]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.errors import EmulatorError
 from ipu_emu.predict.layer_parameters import Parameters
 from popdist_py.messages.suggestion import did_you_mean
@@ -20,11 +21,6 @@ from popdist_py.messages.suggestion import did_you_mean
 if TYPE_CHECKING:
     from ipu_emu.hardware import Generation
     from ipu_emu.models import Model
-
-#: State values per trained parameter, by optimiser; rmsprop has momentum, as for EfficientNet.
-OPTIMISER_STATES = {"sgd": 0, "momentum": 1, "lars": 1, "rmsprop": 2, "adam": 2, "adamw": 2, "lamb": 2}
-#: Bytes of a state value if they are not those of the weights: FLOAT.
-STATE_BYTES = dict.fromkeys(("rmsprop", "adam", "adamw", "lamb"), 4)
 
 
 @dataclass(frozen=True)
@@ -40,10 +36,10 @@ class Variables:
 
     def optimiser(self, name: str) -> int:
         """Return the number of state values; raise EmulatorError for an unknown optimiser."""
-        if name not in OPTIMISER_STATES:
-            hint = did_you_mean(name, OPTIMISER_STATES)
-            raise EmulatorError(f"there is no optimiser '{name}'; use {', '.join(OPTIMISER_STATES)}{hint}")
-        return OPTIMISER_STATES[name] * self.parameters.trainable
+        if name not in OPTIMISERS:
+            hint = did_you_mean(name, OPTIMISERS)
+            raise EmulatorError(f"there is no optimiser '{name}'; use {', '.join(OPTIMISERS)}{hint}")
+        return OPTIMISERS[name].states * self.parameters.trainable
 
     def inference(self, itemsize: int) -> int:
         """Return bytes for inference."""

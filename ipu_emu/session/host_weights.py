@@ -25,7 +25,7 @@ from popdist_py.trace import Category
 _Array = NDArray[Any]
 
 #: Bytes of weights per copying thread: the first write to a new engine's memory faults its pages in, which is slow.
-_WORTH_A_THREAD = 64 << 20
+WORTH_A_THREAD = 64 << 20
 
 
 class HostWeights:
@@ -59,7 +59,7 @@ class HostWeights:
         alone = engine.replicas.total == engine.replicas.local
         self._followed = [] if alone else replica_variables(engine.executable.graph)
         wanted = {id: value for id, value in self.values.items() if not (fresh and _is_zeros(value))}
-        threads = min(_cpus(), 1 + sum(value.nbytes for value in wanted.values()) // _WORTH_A_THREAD)
+        threads = min(_cpus(), 1 + sum(value.nbytes for value in wanted.values()) // WORTH_A_THREAD)
         if threads == 1:
             for id in wanted:
                 self._write(engine, id)

@@ -10,6 +10,7 @@ program.unload()        everything back to the host, and free the memory
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule
 from ipu_emu.compiler.pipeline import CompileState
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.graph import DType
+from ipu_emu.hardware import StreamingMemory
 from ipu_emu.program.executable import Executable
 from ipu_emu.session.compiled_program import CompiledProgram
+from ipu_emu.session.footprint import streaming_memory_of
 from ipu_emu.session.host_weights import HostWeights
 from ipu_emu.session.program_record import ProgramRecord
 from popdist_py.trace import Category, span
@@ -40,7 +43,6 @@ class LoadedProgram:
         name: str,
         weights: HostWeights | None = None,
         *,
-        replicas: Replicas | None = None,
         folder: str | None = None,
         watch: bool = False,
     ) -> None:
@@ -50,7 +52,7 @@ class LoadedProgram:
         self.engine: Engine | None = None
         #: The file of the executable, if that was saved or loaded.
         self.file: Path | None = None
-        self._replicas = replicas or Replicas(local=target.local, offset=target.offset, total=target.total)
+        self._replicas = Replicas(local=target.local, offset=target.offset, total=target.total)
         self._folder, self._watch = folder, watch
         self._record: ProgramRecord | None = None
         self._random = (0, 0)
@@ -81,6 +83,13 @@ class LoadedProgram:
         if self.engine is not None:
             self.engine.close()
             self.engine = None
+
+    @cached_property
+    def streaming_memory(self) -> StreamingMemory:
+        """The Streaming Memory of this process; off-chip tensors take part of it."""
+        plan, target = self.compiled.executable.plan, self.compiled.target
+        taken = target.local * sum(plan.streaming_bytes_of(ipu) for ipu in range(plan.ipus))
+        return StreamingMemory(streaming_memory_of(target.device), taken=taken, folder=self._folder)
 
     @property
     def random_state(self) -> tuple[int, int]:

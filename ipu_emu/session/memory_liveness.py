@@ -27,8 +27,6 @@ _FOOTPRINT = {
 }
 #: The parts of the memory of an IPU.
 PARTS = (*_ROLES.values(), _OTHERS, *_FOOTPRINT.values())
-#: The parts that are not live throughout the program.
-LIVE = ("stashes", "FIFOs", "transient")
 _ESTIMATED = ("code", "vertices", "exchange")
 _LARGEST = 8
 

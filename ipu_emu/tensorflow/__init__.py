@@ -17,7 +17,7 @@ The names of this module need no TensorFlow: queues, and the arguments, errors a
 """
 
 from ipu_emu.tensorflow.run.argument_checks import check_program, check_shards
-from ipu_emu.tensorflow.run.feeds.queues import InfeedQueue, OutfeedMode, OutfeedQueue
+from ipu_emu.tensorflow.run.feeds.queues import OutfeedMode, OutfeedQueue
 from ipu_emu.tensorflow.run.pipeline_arguments import (
     PipelineSchedule,
     PipelineStageOptions,
@@ -28,6 +28,6 @@ from ipu_emu.tensorflow.run.pipeline_arguments import (
 from ipu_emu.tensorflow.run.pipeline_call import PipelineCall
 
 __all__ = [
-    "InfeedQueue", "OutfeedMode", "OutfeedQueue", "PipelineCall", "PipelineSchedule", "PipelineStageOptions",
+    "OutfeedMode", "OutfeedQueue", "PipelineCall", "PipelineSchedule", "PipelineStageOptions",
     "RecomputationMode", "ReductionMethod", "StageFunction", "check_program", "check_shards",
 ]  # fmt: skip

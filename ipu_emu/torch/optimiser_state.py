@@ -8,19 +8,9 @@ import numpy as np
 import torch
 
 import popdist_py
-from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, ACCL3, STEP
 from ipu_emu.poptorch.executor.executor import PoplarExecutor
+from ipu_emu.poptorch.optim.update_rules import translation_of
 
-#: The keys of states in PyTorch, and the prefix of their tensors on the device.
-_PREFIXES: tuple[tuple[type, dict[str, str]], ...] = (
-    (torch.optim.SGD, {"momentum_buffer": ACCL1}),
-    (torch.optim.Adamax, {"exp_avg": ACCL1, "exp_inf": ACCL2, "step": STEP}),
-    (torch.optim.Adam, {"exp_avg": ACCL1, "exp_avg_sq": ACCL2, "step": STEP}),
-    (torch.optim.AdamW, {"exp_avg": ACCL1, "exp_avg_sq": ACCL2, "step": STEP}),
-    (torch.optim.RMSprop, {"square_avg": ACCL1, "grad_avg": ACCL2, "momentum_buffer": ACCL3}),
-    (torch.optim.Adagrad, {"sum": ACCL1}),
-    (torch.optim.Adadelta, {"square_avg": ACCL1, "acc_delta": ACCL2}),
-)
 #: Optimisers that count steps on the host alone.
 _COUNTING = (torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.Adadelta)
 
@@ -30,7 +20,8 @@ class OptimiserState:
 
     def __init__(self, optimiser: Any, objective: torch.nn.Module) -> None:
         self._optimiser = optimiser
-        self._prefixes = next((row for kind, row in _PREFIXES if type(optimiser) is kind), {})
+        row = translation_of(optimiser)
+        self._prefixes = row.states if type(optimiser) is row.kind else {}
         own = {id(param) for group in optimiser.param_groups for param in group["params"]}
         named = objective.named_parameters(remove_duplicate=False)
         self._parameters = {name: param for name, param in named if id(param) in own}

@@ -21,7 +21,7 @@ import popdist_py
 from ipu_emu.hostio.checkpoint import Checkpoints
 from ipu_emu.poptorch.enums import ConnectionType, OutputMode
 from ipu_emu.poptorch.executor.executor import PoplarExecutor
-from ipu_emu.poptorch.optim.update_rules import OF_POPTORCH, OF_PYTORCH
+from ipu_emu.poptorch.optim.update_rules import OF_PYTORCH
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
 from ipu_emu.session.options.compile_options import cache_folder
@@ -122,8 +122,8 @@ def _optimiser_of(module: torch.nn.Module, optimiser: Any, clip: float | None) -
         optimiser = optimiser([parameter for parameter in module.parameters() if parameter.requires_grad])
     if not hasattr(optimiser, "param_groups"):
         raise TypeError(f"the optimiser is {_kind(optimiser)}; use one such as torch.optim.Adam(module.parameters())")
-    if not isinstance(optimiser, _Executor.optimizers):
-        names = ", ".join(kind.__name__ for kind in _Executor.optimizers)
+    if not isinstance(optimiser, _Executor.optimisers):
+        names = ", ".join(kind.__name__ for kind in _Executor.optimisers)
         raise TypeError(f"the optimiser is {_kind(optimiser)}, which does not run on the device; use one of {names}")
     hints = ("foreach", "fused", "capturable", "differentiable")
     without_effect = [name for name in hints if any(group.get(name) for group in optimiser.param_groups)]
@@ -199,7 +199,7 @@ def _frozen(module: torch.nn.Module, optimiser: Any) -> Iterator[None]:
 
 
 class _Executor(PoplarExecutor):
-    optimizers = (*OF_POPTORCH, *OF_PYTORCH)
+    optimisers = OF_PYTORCH
 
     def _mode_has_changed(self, name: str, mode: bool) -> None:
         called = "train" if mode else "eval"

@@ -41,7 +41,7 @@ def replace_file(
     with _replacement(target, mode, sync=sync) as file:
         file.writelines(parts)
     if sync:
-        _sync_folder(os.path.dirname(target))
+        sync_folder(os.path.dirname(target))
 
 
 def change_file(path: str, pieces: Iterable[tuple[int, bytes | memoryview]]) -> None:
@@ -148,7 +148,7 @@ def _names_open_file(path: str) -> bool:
     return path.startswith(("/dev/std", "/dev/fd/", "/proc/"))
 
 
-def _sync_folder(folder: str) -> None:
+def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Flush the directory entries of ``folder`` to the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -45,7 +45,7 @@ def folder_fault(folder: str | os.PathLike[str], *, source: str | os.PathLike[st
     path = os.path.abspath(folder)
     trust = _trust(path, source)
     try:
-        if trust is not _plain():
+        if trust is not plain_trust():
             return _fault(path, os.stat(path), trust)
         *leading, (last, status) = _way(path)
         faults = [_fault(*place, trust, leads=True) for place in leading]
@@ -76,7 +76,7 @@ def read_trusted(path: str | os.PathLike[str], magic: bytes = b"") -> bytes:
             raise UntrustedError(fault) from None
         raise
     try:
-        fault = _fault(os.fspath(path), os.fstat(descriptor), _plain(), descriptor=descriptor)
+        fault = _fault(os.fspath(path), os.fstat(descriptor), plain_trust(), descriptor=descriptor)
         if fault:
             raise UntrustedError(fault)
         start = os.pread(descriptor, len(magic), 0)
@@ -134,7 +134,7 @@ def _way(path: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 @cache
-def _plain() -> _Trust:
+def plain_trust() -> _Trust:
     """The trust in files without a source, constant for the process."""
     owners = {0, os.geteuid()}
     program = getattr(sys.modules.get("__main__"), "__file__", None)
@@ -145,12 +145,12 @@ def _plain() -> _Trust:
 
 def _trust(folder: str, source_path: str | os.PathLike[str]) -> _Trust:
     if not source_path or os.path.dirname(folder) != os.path.dirname(os.path.abspath(source_path)):
-        return _plain()
+        return plain_trust()
     source = os.stat(source_path)
     bits = source.st_mode & _OTHERS
     if bits & stat.S_IWGRP and _has_list(os.fspath(source_path)):
         bits &= ~stat.S_IWGRP
-    return _Trust(_plain().owners | {source.st_uid}, bits)
+    return _Trust(plain_trust().owners | {source.st_uid}, bits)
 
 
 @cache

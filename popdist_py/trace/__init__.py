@@ -8,8 +8,7 @@ Nothing is recorded unless ``IPU_EMU_TRACE`` names a folder (``poprun-py --trace
 called.
 """
 
-from popdist_py.trace.memory_rate import MEMORY_RATE, record_memory_rate
-from popdist_py.trace.network_rate import NETWORK, record_network
+from popdist_py.trace.network_rate import MEMORY_RATE, NETWORK, record_memory_rate, record_network
 from popdist_py.trace.process_recorder import boot, counter, flow, instant, recorder, span, start, stop
 from popdist_py.trace.recorder import Recorder, Sequence, Span
 from popdist_py.trace.records import (

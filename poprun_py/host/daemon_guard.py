@@ -33,7 +33,7 @@ _SHORTEST, _LONGEST = 0.05, 1.0
 _START_TIMEOUT = 7200.0
 
 #: The same for a daemon whose parent adopts orphans: its session is over, unless that process has started it.
-_ORPHAN_TIMEOUT, _INIT = 10.0, 1
+ORPHAN_TIMEOUT, _INIT = 10.0, 1
 
 #: The signals to a daemon whose session is over, and the seconds that it then has to end: at first by itself.
 _ENDING = ((0, 0.5), (signal.SIGTERM, 0.5), (signal.SIGKILL, 0.5))
@@ -71,20 +71,20 @@ class DaemonGuard:
         self._processes, self._record, self._first = processes, record, first
         self._known = {first: os.pidfd_open(first)}  # the first and the daemons; a pid may be in use again, no pidfd
         parent = max(processes.parent(first), 0)
-        self._timeout = _ORPHAN_TIMEOUT if parent == _INIT else _START_TIMEOUT
+        self._timeout = ORPHAN_TIMEOUT if parent == _INIT else _START_TIMEOUT
         self._session = os.pidfd_open(parent or os.getpid())  # a container may hide it
         self._has_started = False  # any supervisor, which looks after the daemon from then on
 
     def run(self) -> None:
         """Return once the daemon is gone."""
         interval, limit = _SHORTEST, time.monotonic() + self._timeout
-        while self._look():
+        while self.look():
             is_over = self._wait(interval) or time.monotonic() > limit
             if is_over and not self._has_started:
-                self._end()
+                self.end()
             interval = min(1.5 * interval, _LONGEST)
 
-    def _look(self) -> bool:
+    def look(self) -> bool:
         """Update the daemons and what they have started; return whether there is any process to guard."""
         roots = self._living()
         family = {*roots, *(pid for root in roots for pid in self._processes.descendants(root))} - {os.getpid()}
@@ -128,7 +128,7 @@ class DaemonGuard:
         select.select([*watched, *([] if self._has_started else [self._session])], [], [], seconds)
         return _has_ended(self._session)
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """End the daemons, unless they turn out to have started something."""
         for number, seconds in _ENDING:
             for pid in self._living():
@@ -136,7 +136,7 @@ class DaemonGuard:
                     self._send(pid, number)
             limit = time.monotonic() + seconds
             while time.monotonic() < limit:
-                if not self._look() or self._has_started:
+                if not self.look() or self._has_started:
                     return
                 time.sleep(_SHORTEST)
 

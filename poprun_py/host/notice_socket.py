@@ -56,13 +56,9 @@ class NoticeSocket:
         return report
 
 
-def _progress(step: str, samples: str, loss: str) -> Message:
-    return Report(int(step), int(samples), float(loss))
-
-
 #: Kind of a notice -> the message of its values; see popdist_py.supervisor_socket.
 _NOTICES: dict[str, Callable[..., Message]] = {
-    "progress": _progress,
+    "progress": lambda step, samples, loss: Report(int(step), int(samples), float(loss)),
     "lost": lambda rank: Lost(int(rank), False),
     "left": lambda rank: Lost(int(rank), True),
     "raised": lambda code: Leaving(int(code) & 0xFF, True, time.monotonic()),

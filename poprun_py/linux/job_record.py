@@ -20,7 +20,7 @@ import re
 import stat
 from collections.abc import Collection, Iterable, Iterator
 
-_SHARED_MEMORY = "/dev/shm"
+SHARED_MEMORY = "/dev/shm"
 
 _SUFFIX = ".files"
 _ID = r"[0-9a-f]{16}"
@@ -48,7 +48,7 @@ def remove_abandoned(temporary: str) -> list[str]:
     """Remove the files of jobs without a living process; return the paths."""
     base = _base(temporary)
     removed: list[str] = []
-    for name in _names(base) if _is_private(base) else ():
+    for name in _names(base) if is_private(base) else ():
         if name.endswith(_SUFFIX) and re.fullmatch(_ID, name.removesuffix(_SUFFIX)):
             removed += _remove_if_abandoned(os.path.join(base, name.removesuffix(_SUFFIX)))
     return removed
@@ -128,7 +128,7 @@ def _base(temporary: str) -> str:
 
 
 def _shared(folder: str) -> str:
-    return os.path.join(_base(_SHARED_MEMORY), os.path.basename(folder))
+    return os.path.join(_base(SHARED_MEMORY), os.path.basename(folder))
 
 
 def _locked(folder: str) -> int:
@@ -158,14 +158,14 @@ def _make_private(folder: str) -> None:
             os.mkdir(folder, mode=0o700)
             return
         except FileExistsError:
-            if _is_private(folder):
+            if is_private(folder):
                 return
             if os.path.lexists(folder):  # else the last job to end has just removed it
                 raise PermissionError(1, "it belongs to somebody else, or others may write to it", folder) from None
     raise FileNotFoundError(2, "it is removed again and again", folder)
 
 
-def _is_private(folder: str) -> bool:
+def is_private(folder: str) -> bool:
     status = _own(folder)
     return status is not None and stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o022
 
@@ -204,7 +204,7 @@ def _remove_all(folder: str, descriptor: int, spared: Collection[str] = ()) -> l
     """Remove what the record lists, the job's own folders and the record, whose lock is held."""
     removed = list(_remove_listed(descriptor, spared))
     for directory in (_shared(folder), folder):
-        if _own(directory) and _is_private(os.path.dirname(directory)):
+        if _own(directory) and is_private(os.path.dirname(directory)):
             _remove(directory)
             removed.append(directory)
     os.unlink(folder + _SUFFIX)

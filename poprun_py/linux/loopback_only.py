@@ -37,10 +37,10 @@ def ignore_other_hosts(pid: int) -> list[int]:
     The process must be one that this process may trace, such as a child of the same user. Ports stay open where the
     kernel refuses that, in some containers.
     """
-    return sorted({port for connection in _sockets(pid) if (port := _filtered(connection))})
+    return sorted({port for connection in sockets_of(pid) if (port := _filtered(connection))})
 
 
-def _sockets(pid: int) -> Iterator[socket.socket]:
+def sockets_of(pid: int) -> Iterator[socket.socket]:
     """Copies of the sockets of a process; none if it is gone, or may not be looked into."""
     try:
         process = os.pidfd_open(pid)

@@ -25,7 +25,7 @@ _FLAGS, _FAULTS_OF_CHILDREN, _TIMES, _STARTED, _RSS = 6, 8, slice(11, 15), 19, 2
 _PF_EXITING, _PF_DUMPCORE = 0x4, 0x200
 
 #: Seconds that chdir and exec may take: less than the launcher waits for instances to start.
-_EXEC_TIMEOUT = 20.0
+EXEC_TIMEOUT = 20.0
 
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
@@ -86,9 +86,9 @@ def spawn(
             os._exit(127)
     os.close(reporter)
     with open(report, "rb") as stream:
-        if not select.select([stream], [], [], _EXEC_TIMEOUT)[0]:
+        if not select.select([stream], [], [], EXEC_TIMEOUT)[0]:
             kill(pid, signal.SIGKILL)  # it may not end before the file system answers, and is not waited for
-            text = f"its file or folder did not answer within {_EXEC_TIMEOUT:g} s, as on a dead network file system"
+            text = f"its file or folder did not answer within {EXEC_TIMEOUT:g} s, as on a dead network file system"
             raise TimeoutError(errno.ETIMEDOUT, text, executable)
         failure = stream.read()
     if failure:

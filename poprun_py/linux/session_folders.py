@@ -49,12 +49,12 @@ def folders_without_daemon(pids: Iterable[int], job: str, temporary: Sequence[st
     end in a slash, by which a job record removes folders only if they are empty.
     """
     hosts, folders = _host_names(), list[str]()
-    jobs = _singletons(hosts, pids) | ({_number(job)} if job else set())
+    jobs = singletons(hosts, pids) | ({_number(job)} if job else set())
     tops = (os.path.join(folder, f"ompi.{host}.{os.getuid()}") for folder in temporary for host in hosts)
     for top in filter(_is_private, tops):
         family = os.path.join(top, "jf.0")
         numbers = jobs.intersection(_names(family))
-        others = _singletons(hosts, processes.all_pids()) if numbers else set()  # which may have the same hash
+        others = singletons(hosts, processes.all_pids()) if numbers else set()  # which may have the same hash
         paths = [os.path.join(family, name) for name in sorted(numbers - others)]
         ranks = [os.path.join(path, rank) for path in paths for rank in _names(path)]
         folders += [*ranks, *paths, *([family, top] if paths else [])]
@@ -75,7 +75,7 @@ def _host_names() -> list[str]:
     return list(dict.fromkeys((name.partition(".")[0], name)))
 
 
-def _singletons(hosts: Iterable[str], pids: Iterable[int]) -> set[str]:
+def singletons(hosts: Iterable[str], pids: Iterable[int]) -> set[str]:
     """Open MPI's numbers of jobs of one process, which has one of these pids."""
     numbers = list(pids)
     return {_number(f"singleton.{host}.{pid}") for host in hosts for pid in numbers}

@@ -65,16 +65,12 @@ def _spread_over_cores(topology: NumaTopology, index: int, count: int) -> Placem
     )
 
 
-def _nowhere(topology: NumaTopology, index: int, count: int) -> Placement:
-    return Placement(topology.cpus, topology.memory, sharers=count, bound=False)
-
-
 #: Name of a strategy -> function that places instance i of n.
 STRATEGIES: dict[str, Callable[[NumaTopology, int, int], Placement]] = {
     "spreadnuma": _spread_over_nodes,
     "spreadcore": _spread_over_cores,
     "roundrobin": _round_robin,
-    DISABLED: _nowhere,
+    DISABLED: lambda topology, index, count: Placement(topology.cpus, topology.memory, sharers=count, bound=False),
 }
 
 

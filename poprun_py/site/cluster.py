@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from poprun_py.errors import UsageError
-from poprun_py.options.host_list import Host, from_file, from_list, names_here
+from poprun_py.options.host_list import Host, expanded, from_file, from_list, names_here
 from poprun_py.options.mpi_arguments import tcp_network
 from poprun_py.options.option_table import LaunchOptions
-from poprun_py.site import slurm_allocation
 
 #: The command that starts the supervisors: an MPI's mpirun, or srun.
 MPI, SLURM = "mpi", "slurm"
@@ -41,7 +40,7 @@ class Cluster:
 
 def find_cluster(options: LaunchOptions, *, environ: Mapping[str, str], nodename: str) -> Cluster:
     """Determine the hosts, and check that the instances can be divided among them; raise UsageError."""
-    allocation = slurm_allocation.allocation(environ)
+    allocation = _allocation(environ)
     hosts = _given_hosts(options)
     source = "--host" if options.host else "--hostfile"
     if not hosts and allocation:
@@ -51,12 +50,12 @@ def find_cluster(options: LaunchOptions, *, environ: Mapping[str, str], nodename
         raise UsageError(mistakes)
     names = tuple(host.name for host in hosts)
     if options.backend == SLURM and allocation is None:
-        raise UsageError([f"--backend slurm: there is no Slurm allocation ({slurm_allocation.missing(environ)})"])
+        raise UsageError([f"--backend slurm: there is no Slurm allocation ({_missing_allocation(environ)})"])
     starter = _starter(options, names, allocation, nodename)
     alone = starter == MPI and (not names or (len(names) == 1 and names[0] in _local_names(nodename, names[0])))
     if alone:
         return Cluster(nodename=nodename)
-    srun = slurm_allocation.find_srun(environ) if starter == SLURM else ""
+    srun = _find_srun(environ) if starter == SLURM else ""
     interface, network = _subnet(options)
     return Cluster(names, starter, nodename, srun, interface, network)
 
@@ -92,9 +91,7 @@ def _slot_mistakes(options: LaunchOptions, hosts: tuple[Host, ...], source: str)
     ]
 
 
-def _starter(
-    options: LaunchOptions, names: tuple[str, ...], allocation: slurm_allocation.Allocation | None, nodename: str
-) -> str:
+def _starter(options: LaunchOptions, names: tuple[str, ...], allocation: _Allocation | None, nodename: str) -> str:
     """The command of the job: srun if requested, or if other hosts of the allocation take part; else mpirun."""
     if options.backend == SLURM and allocation is not None:
         outside = [name for name in names if name not in allocation.hosts]
@@ -136,3 +133,51 @@ def _subnet(options: LaunchOptions) -> tuple[str, str]:
         return "", ""
     subnet = subnet_named(requested, known)
     return subnet.name, subnet.network
+
+
+_JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
+_HOSTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
+
+
+@dataclass(frozen=True)
+class _Allocation:
+    """The hosts that Slurm has allocated to a job, and whether there is an srun on PATH."""
+
+    job: str
+    hosts: tuple[str, ...]
+    has_srun: bool
+
+
+def _allocation(environ: Mapping[str, str]) -> _Allocation | None:
+    """Return the allocation of this process, if there is one; raise UsageError if its host list is malformed."""
+    job, hosts = (next(filter(None, map(environ.get, names)), None) for names in (_JOB, _HOSTS))
+    if not job or not hosts:
+        return None
+    try:
+        return _Allocation(job, expanded(hosts), _srun(environ) is not None)
+    except ValueError as error:
+        raise UsageError([f"SLURM_JOB_NODELIST={hosts}: {error}; name the hosts with --host"]) from None
+
+
+def _missing_allocation(environ: Mapping[str, str]) -> str:
+    """The message about a missing variable of an allocation, with advice."""
+    for names, advice in ((_JOB, "use salloc or sbatch"), (_HOSTS, "it names the hosts; see sbatch")):
+        if not any(map(environ.get, names)):
+            return f"{names[0]} is not set; {advice}"
+    return ""
+
+
+def _find_srun(environ: Mapping[str, str]) -> str:
+    """Return the srun on PATH; raise UsageError if there is none."""
+    srun = _srun(environ)
+    if srun is None:
+        raise UsageError(
+            ["--backend slurm: there is no srun on PATH; use --backend mpi, which needs ssh to the hosts"]
+        )
+    return srun
+
+
+def _srun(environ: Mapping[str, str]) -> str | None:
+    from shutil import which  # slow to import
+
+    return which("srun", path=environ.get("PATH"))

@@ -49,7 +49,7 @@ class PartitionFile:
 
     def preview(self, request: PartitionRequest) -> PartitionAssignment:
         """Return the assignment that ``held`` would make; nothing is locked or written."""
-        return assign_partition(request, _with_running_users(self._read()))
+        return assign_partition(request, _with_running_users(self.read()))
 
     @contextmanager
     def held(self, request: PartitionRequest) -> Iterator[PartitionAssignment]:
@@ -73,20 +73,20 @@ class PartitionFile:
 
     def _enter(self, request: PartitionRequest, me: PartitionUser) -> PartitionAssignment:
         with self._locked(request):
-            partitions = _with_running_users(self._read())
+            partitions = _with_running_users(self.read())
             assignment = assign_partition(request, partitions)
             mine = replace(assignment.partition, jobs=(*assignment.partition.jobs, me))
-            self._write([*_without(mine, partitions), mine])
+            self.write([*(entry for entry in partitions if not _same(entry, mine)), mine])
         return assignment
 
     def _leave(self, partition: Partition, request: PartitionRequest, me: PartitionUser) -> None:
         with self._locked(request):
             left = []
-            for entry in self._read():
+            for entry in self.read():
                 if _same(entry, partition):
                     entry = replace(entry, jobs=tuple(job for job in entry.jobs if job != me))
                 left.append(entry)
-            self._write(_with_running_users(left))
+            self.write(_with_running_users(left))
 
     @contextmanager
     def _locked(self, request: PartitionRequest) -> Iterator[None]:
@@ -111,7 +111,8 @@ class PartitionFile:
         finally:
             lock.release()
 
-    def _read(self) -> list[Partition]:
+    def read(self) -> list[Partition]:
+        """Return the partitions of the file; none if it is missing or damaged."""
         try:
             descriptor = open_regular(self.path)
             with open(descriptor, "rb") as stream:
@@ -126,7 +127,8 @@ class PartitionFile:
             self.warn(f"{self.path} is damaged or from another program; it is replaced, and its partitions are lost")
             return []
 
-    def _write(self, partitions: list[Partition]) -> None:
+    def write(self, partitions: list[Partition]) -> None:
+        """Replace the partitions of the file, whose lock the caller holds."""
         text = json.dumps({"partitions": [asdict(partition) for partition in partitions]}, indent=1)
         try:
             replace_file(self.path, text.encode(), sync=True, mode=0o600)
@@ -158,10 +160,6 @@ def _with_running_users(partitions: list[Partition]) -> list[Partition]:
 
 def _is_alive(job: PartitionUser) -> bool:
     return job.host != os.uname().nodename or start_ticks(job.pid) == job.started
-
-
-def _without(partition: Partition, partitions: list[Partition]) -> list[Partition]:
-    return [entry for entry in partitions if not _same(entry, partition)]
 
 
 def _same(partition: Partition, other: Partition) -> bool:

@@ -15,7 +15,7 @@ from poprun_py.wire.channel import Channel, Handshake, new_key
 
 #: Seconds that a peer has for each step of its introduction, and how many peers may be in it: one more, and the
 #: oldest is refused.
-_TIMEOUT, _MOST_PENDING = 10.0, 256
+TIMEOUT, _MOST_PENDING = 10.0, 256
 
 #: Seconds without new connections when no more files can be opened.
 _PAUSE = 0.2
@@ -73,7 +73,7 @@ class Listener:
             return
         self._pending[peer] = None
         self._selector.register(peer, selectors.EVENT_READ, lambda: self._on_answer(peer))
-        self._timers.call_later(_TIMEOUT, lambda: self._refuse(peer, "it took too long"))
+        self._timers.call_later(TIMEOUT, lambda: self._refuse(peer, "it took too long"))
 
     def _pause(self, listener: socket.socket) -> None:
         """Wait before the next connection: none can be accepted now, but the kernel would report it all the time."""
@@ -97,7 +97,7 @@ class Listener:
         del self._pending[peer]
         self._pending[channel] = None
         self._selector.modify(channel, selectors.EVENT_READ, lambda: self._on_first_message(channel))
-        self._timers.call_later(_TIMEOUT, lambda: self._refuse(channel, "it sent no Hello"))
+        self._timers.call_later(TIMEOUT, lambda: self._refuse(channel, "it sent no Hello"))
 
     def _on_first_message(self, channel: Channel) -> None:
         try:

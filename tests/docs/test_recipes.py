@@ -122,12 +122,16 @@ def apply(block: str, file: Path) -> None:
     file.write_text("\n".join(lines))
 
 
+#: Files of caches that other workers may rename while they are copied.
+UNFINISHED = shutil.ignore_patterns("*.pyc.*", "*.tmp.*")
+
+
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the packages with all blocks of the page."""
+    """A copy of the packages, with the caches of unchanged modules and kernels, and all blocks of the page."""
     folder = tmp_path_factory.mktemp("recipes")
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, folder / package, ignore=UNFINISHED)
     blocks = BLOCK.findall((ROOT / "docs/guides/recipes.md").read_text())
     assert len(blocks) > 5
     for _, block, name in blocks:

@@ -80,8 +80,9 @@ def test_only_levels_that_log_every_call_leave_the_fast_path(
     with gcl.connect(local_replicas=2) as communicator:
         x = communicator.empty(8)
         communicator.all_reduce(x, out=x)
-        assert bool(communicator._dispatch.path.prepared) == (level not in (LogLevel.TRACE, LogLevel.DEBUG))
-        assert isinstance(communicator._dispatch.path, Logged) == (level is not LogLevel.OFF)
+        path = communicator._dispatch.path
+        assert bool(path.prepared) == (level not in (LogLevel.TRACE, LogLevel.DEBUG))
+        assert isinstance(path, Logged) == (level is not LogLevel.OFF)
 
 
 def test_a_failure_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -52,9 +52,7 @@ def test_across_replicas(counts: tuple[int, ...], method: str) -> None:
 def test_a_destination_drops_padding_but_is_never_too_large() -> None:
     with gcl.connect(local_replicas=2) as communicator:
         shards = communicator.reduce_scatter(X)
-        with pytest.raises(
-            gcl.ArgumentError, match="have 6 elements of float32 in total; give a destination of 2 rows"
-        ):
+        with pytest.raises(gcl.ArgumentError, match=r"6 elements of float32.*2 rows"):
             gcl.allGatherToDestinationCrossReplica(communicator, shards, np.empty((2, 7), np.float32))
 
 
@@ -81,7 +79,7 @@ def test_destinations_that_cannot_be_written(destination: Any, message: str) -> 
         shards = communicator.reduce_scatter(X)
         with pytest.raises(gcl.ArgumentError, match=message):
             gcl.allGatherToDestinationCrossReplica(communicator, shards, destination)
-        with pytest.raises(gcl.ArgumentError, match="give a list of the same number of destinations"):
+        with pytest.raises(gcl.ArgumentError, match=r"list.*destinations"):
             gcl.allGatherToDestinationCrossReplica(communicator, [shards, shards], destination)
 
 

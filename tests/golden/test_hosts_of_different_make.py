@@ -23,7 +23,7 @@ def variables(setting):
 
 
 @needs_hosts
-@pytest.mark.parametrize("instances", [2, 4])
+@pytest.mark.parametrize("instances", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_hosts_with_and_without_avx_512_train_the_weights_of_one_host(instances, tmp_path):
     if WIDE.obstacle():
         pytest.skip(WIDE.obstacle())

@@ -13,7 +13,7 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test starts as a program without a launcher, before init()."""
     for name in NAMES.values():
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(popdist_core._process, "backend", None)
+    monkeypatch.setattr(popdist_core.process, "backend", None)
 
 
 @pytest.fixture

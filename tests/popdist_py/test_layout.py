@@ -50,7 +50,7 @@ def test_indivisible_replicas_are_refused(replicas: int, instances: int, message
 
 
 def test_impossible_counts() -> None:
-    with pytest.raises(LayoutError, match="a layout of 0 instances is not possible"):
+    with pytest.raises(LayoutError, match="0 instances"):
         Layout.of([])
     with pytest.raises(LayoutError, match="instance 1 has 0 replicas"):
         Layout.of([2, 0])
@@ -59,5 +59,5 @@ def test_impossible_counts() -> None:
 @pytest.mark.parametrize("instance", [-1, 3])
 def test_instances_that_are_not_there(instance: int) -> None:
     layout = Layout.of([3, 1, 2])
-    with pytest.raises(LayoutError, match=f"there is no instance {instance}; instances are 0 to 2"):
+    with pytest.raises(LayoutError, match=f"instance {instance}.*0 to 2"):
         layout.replicas(instance)

@@ -43,7 +43,7 @@ def test_indices_need_uniform_replicas_and_the_rest_does_not(become: Become) -> 
     become(1, 3, 1, 2)
     assert (popdist_py.getNumTotalReplicas(), popdist_py.getReplicaIndexOffset()) == (6, 3)
     for call in (popdist_py.getInstanceIndex, popdist_py.getNumInstances):
-        with pytest.raises(PopdistEnvironmentError, match="every instance has the same number of replicas"):
+        with pytest.raises(PopdistEnvironmentError, match="same number of replicas"):
             call()
 
 
@@ -51,7 +51,7 @@ def test_a_malformed_environment_is_an_error_at_the_first_call(monkeypatch: pyte
     monkeypatch.setenv("POPDIST_NUM_TOTAL_REPLICAS", "many")
     assert popdist_py.isPopdistEnvSet()
     for call in (popdist_py.getNumTotalReplicas, popdist_py.getInstanceIndex, popdist_py.init):
-        with pytest.raises(PopdistEnvironmentError, match="POPDIST_NUM_TOTAL_REPLICAS='many' is not a whole number"):
+        with pytest.raises(PopdistEnvironmentError, match="POPDIST_NUM_TOTAL_REPLICAS='many'"):
             call()
     assert not popdist_py.isBackendInitialized()
 

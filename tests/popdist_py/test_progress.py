@@ -61,14 +61,12 @@ def test_many_steps_send_few_messages_and_wait_for_none(ends, clock):
         ends[0].recv(100)
 
 
-def test_a_reader_that_does_not_read_or_has_ended_blocks_nothing(ends):
+def test_a_reader_that_does_not_read_or_has_ended_blocks_nothing(ends, clock):
     sender = reporter(ends[1])
-    for _ in range(5000):
-        sender._next = 0.0
-        sender.report(1, 1, 1.0)
-    ends[0].close()
-    for _ in range(10):
-        sender._next = 0.0
+    for second in range(5010):
+        if second == 5000:
+            ends[0].close()
+        clock[0] = second
         sender.report(1, 1, 1.0)
 
 

@@ -69,7 +69,7 @@ class HostGroup:
             )
         if rank == 0 and self.ranks > 1 and not domain.uses_process_vm:
             warn_of_copies()
-        self._cores = domain.cores
+        self.cores = domain.cores
         world = World(rank, (1,) * self.ranks, tuple(names))
         self.path = MemoryPath(domain, world, Group.all(self.ranks), timeout, neighbours=self._neighbours())
         #: a ``with`` block around checks, which notifies the other ranks of refused calls
@@ -100,14 +100,14 @@ class HostGroup:
 
     def has_core(self) -> bool:
         """Whether each rank of the host has a core in addition to those on which PyTorch computes."""
-        return bool(self._cores >= self._neighbours() * (1 + torch.get_num_threads()))
+        return bool(self.cores >= self._neighbours() * (1 + torch.get_num_threads()))
 
     def is_awaited(self) -> bool:
         """Whether ranks wait in a collective that this one has not begun, and so leave a core free for it.
 
         If more ranks compute than there are cores, it would compete with all of them, and end no earlier.
         """
-        return self.path.waiting > max(0, self._neighbours() - self._cores)
+        return self.path.waiting > max(0, self._neighbours() - self.cores)
 
     def _neighbours(self) -> int:
         """Number of ranks of the host, of this group and of others."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from gcl.core.request import Request
 from gcl.errors import CollectiveMismatch, PeerLost
-from gcl.kernels.copies import copy_bytes
+from gcl.kernels.copies import copy_bytes, start_of
 from gcl.transport.memory.process_vm import transfer
 from gcl.transport.memory.relayed_copies import Received, Sent, relay_layout, relay_words
 from gcl.transport.memory.segment import array_at
@@ -69,7 +69,7 @@ class Pieces:
                 "pass tensors of equal size on both sides"
             )
         if nbytes:
-            here = out.__array_interface__["data"][0]
+            here = start_of(out)
             there = self.near(rank, piece, out)
             if there != here:
                 copy_bytes(here, there, nbytes)
@@ -85,7 +85,7 @@ class Pieces:
         process = _head(self._lists[rank][0]).process
         if process == self._process:
             return row.address + start
-        here = int(room.__array_interface__["data"][0])
+        here = start_of(room)
         if transfer(process, here, row.address + start, room.nbytes, False, self._vectors) != room.nbytes:
             gone = f"{self._request} could not reach the memory of rank {rank}, which has ended or closed it"
             raise PeerLost(gone, gone, "a rank of this host")
@@ -122,7 +122,7 @@ class Offers:
         listed[0] = _Head(self._process, len(pieces))
         for row, (piece, near) in enumerate(zip(pieces, staged, strict=True), 1):
             offset = segment.offset_of(near)
-            listed[row] = _Piece(-1 if offset is None else offset, _address(piece), piece.nbytes)
+            listed[row] = _Piece(-1 if offset is None else offset, start_of(piece), piece.nbytes)
         self._path.exchange(
             request,
             self._room,
@@ -146,12 +146,12 @@ class Offers:
         offsets = self._offsets(pieces, wanted)
         area[0, : len(pieces) * _WORD.itemsize].view(_WORD)[:] = offsets
         pairs = enumerate(zip(pieces, offsets, strict=True))
-        sent = [Sent(slot, _address(piece)) for slot, (piece, at) in pairs if piece is not None and at < 0]
+        sent = [Sent(slot, start_of(piece)) for slot, (piece, at) in pairs if piece is not None and at < 0]
 
         def received(want: Wanted, area: int) -> Received:
-            out, me = _address(want.out), self._path.rank
+            out, me = start_of(want.out), self._path.rank
             if want.source is not None:
-                return Received(me, _address(want.source), -1, out)
+                return Received(me, start_of(want.source), -1, out)
             offset = int(array_at(area, (want.pieces,), _WORD)[want.piece])
             if offset >= 0:
                 return Received(me, self._arenas[want.rank] + offset, -1, out)
@@ -159,13 +159,13 @@ class Offers:
 
         def words(addresses: list[int]) -> np.ndarray:
             receives = [received(want, addresses[want.rank]) for want in wanted]
-            return relay_words(_address(area) + head, layout, nbytes, sent, receives, itemsize)
+            return relay_words(start_of(area) + head, layout, nbytes, sent, receives, itemsize)
 
         self._path.relay(request, area, words)
 
     def _offsets(self, pieces: Sequence[np.ndarray | None], wanted: Sequence[Wanted]) -> list[int]:
         """The offset of each of ``pieces`` in the segment; -1 outside it, or if this rank writes to the piece."""
-        is_written = _is_written([want.out for want in wanted if _address(want.out) != _own(want)])
+        is_written = _is_written([want.out for want in wanted if start_of(want.out) != _own(want)])
         offsets = []
         for piece in pieces:
             offset = None if piece is None else self._path.segment.offset_of(piece)
@@ -188,7 +188,7 @@ class Offers:
         if not (self._path.uses_process_vm and piece.nbytes >= DIRECT_BYTES):
             near = self._path.near(piece)
         if near is not piece and piece.nbytes:
-            copy_bytes(near.ctypes.data, piece.__array_interface__["data"][0], piece.nbytes)
+            copy_bytes(near.ctypes.data, start_of(piece), piece.nbytes)
         return near
 
 
@@ -200,23 +200,19 @@ def apart(pieces: Sequence[np.ndarray], outs: Sequence[np.ndarray]) -> list[np.n
 
 def _is_written(outs: Sequence[np.ndarray]) -> Callable[[np.ndarray], bool]:
     """Whether a piece overlaps one of ``outs``, which do not overlap each other."""
-    spans = sorted((start := _address(out), start + out.nbytes) for out in outs if out.nbytes)
+    spans = sorted((start := start_of(out), start + out.nbytes) for out in outs if out.nbytes)
 
     def is_written(piece: np.ndarray) -> bool:
-        start = _address(piece)
+        start = start_of(piece)
         at = bisect_left(spans, (start + piece.nbytes,)) - 1
         return piece.nbytes > 0 and at >= 0 and spans[at][1] > start
 
     return is_written
 
 
-def _address(array: np.ndarray) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
 def _own(want: Wanted) -> int | None:
     """The address of the own source of ``want``, if it has one."""
-    return None if want.source is None else _address(want.source)
+    return None if want.source is None else start_of(want.source)
 
 
 def _list_at(address: int) -> np.ndarray:

@@ -148,28 +148,15 @@ class Reduction:
                     range_nodes.append(_Node(subtree.first, node, subtree.leaves))
         for range_nodes, (start, stop) in zip(nodes, ranges[view.me], strict=True):
             for subtree in view.subtrees[view.me]:
-                range_nodes += self._own(channel, request, view, rows, subtree, (start, stop), wire, memory)
+                if wire == request.dtype:
+                    range_nodes += self._leaves(view, rows, subtree, (start, stop))
+                    continue
+                node = self._subtree(channel, request, view, rows, subtree, (start, stop), wire, memory)
+                range_nodes.append(_Node(subtree.first, node, subtree.leaves))
         return _ChunkInFlight(ranges, [_in_tree_order(range_nodes) for range_nodes in nodes], pending)
 
-    def _own(
-        self,
-        channel: MessageChannel | Transfers,
-        request: Request,
-        view: GroupView,
-        rows: Rows,
-        subtree: Subtree,
-        bounds: tuple[int, int],
-        wire: np.dtype[Any],
-        memory: BufferPool | Transfers,
-    ) -> list[_Node]:
-        """The nodes of an own subtree: its leaves, unless they must be widened."""
-        if wire != request.dtype:
-            node = self._subtree(channel, request, view, rows, subtree, bounds, wire, memory)
-            return [_Node(subtree.first, node, subtree.leaves)]
-        return self._leaves(view, rows, subtree, bounds)
-
     def _leaves(self, view: GroupView, rows: Rows, subtree: Subtree, bounds: tuple[int, int]) -> list[_Node]:
-        """The leaves of an own subtree as nodes."""
+        """The leaves of an own subtree as nodes, if they need not be widened."""
         return [_Node(subtree.first + i, rows[row][slice(*bounds)], 1) for i, row in enumerate(view.rows_of(subtree))]
 
     def _subtree(
@@ -197,7 +184,7 @@ class Reduction:
         """Combine what arrived for each own range into all of its targets."""
         self._channel.wait(request, flight.pending)
         for nodes, to in zip(flight.nodes, targets, strict=True):
-            self._combine(nodes, request.operator, view.size, to)
+            self._channel.then(_combination(nodes, request.operator, view.size, to))
 
     def _return_results(self, view: GroupView, ranges: Ranges, result: np.ndarray) -> list[Message]:
         """Send the own part of the result to all, and start to receive theirs."""
@@ -219,11 +206,7 @@ class Reduction:
         low, high = bounds = stripe_bounds(request.count, request.dtype.itemsize, stripe)
         wire, own = view.wire_dtype(request.dtype), list[_Node]()
         for subtree in view.subtrees[view.me]:
-            leaves = [rows[row][low:high] for row in view.rows_of(subtree)]
-            node = leaves[0]
-            if len(leaves) > 1 or wire != request.dtype:
-                node = transfers.take(high - low, wire)
-                transfers.first(_combination([(x, 1) for x in leaves], _partial(request, leaves), 1, [node]))
+            node = self._subtree(transfers, request, view, rows, subtree, bounds, wire, transfers)
             transfers.sends.extend((party, node) for party in view.others)
             if wire != request.dtype:
                 own.append(_Node(subtree.first, node, subtree.leaves))
@@ -262,12 +245,6 @@ class Reduction:
                 second.receive(party, targets[0][start:stop])
                 for target in targets[1:]:
                     second.then(copy(target[start:stop], targets[0][start:stop]))
-
-    def _combine(
-        self, nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, targets: list[np.ndarray]
-    ) -> None:
-        """Combine (values, leaves under them) in tree order into each of ``targets``, which may be nodes."""
-        self._channel.then(_combination(nodes, operator, divisor, targets))
 
 
 def _in_tree_order(nodes: list[_Node]) -> list[tuple[np.ndarray, int]]:

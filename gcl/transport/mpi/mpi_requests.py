@@ -39,8 +39,8 @@ class Work(IntEnum):
     STATUSES = 6  # the first word of the statuses that MPI_Testall writes
 
 
-#: Polls before yielding the core: as many as in MPICH; few if ranks share cores.
-_POLLS, _POLLS_CROWDED = 20, 20
+#: Polls before yielding the core: as many as in MPICH.
+_POLLS = 20
 #: How long a wait polls without sleeping. Where ranks have to share cores it must sleep, since sched_yield lets no
 #: process of another session run (the kernel gives each session its own share of a core).
 _BUSY_NANOSECONDS, _BUSY_NANOSECONDS_CROWDED = 5_000_000, 50_000

@@ -33,7 +33,7 @@ from gcl.transport.messages.endpoints import Stripe
 from gcl.transport.messages.persistent_sendrecv import Sendrecv
 from gcl.transport.paths.memory_path import KEPT_BYTES, MemoryPath
 from gcl.transport.paths.message_path import MessagePath
-from gcl.transport.paths.path_state import PathState
+from gcl.transport.paths.path_state import BreakablePath, PathState
 
 #: If the tensors of all replicas of a host total no more than this, one rank of the host exchanges them: messages of
 #: the other ranks would cost more than the work they would save, and ranks that sleep leave that rank the cores.
@@ -48,7 +48,7 @@ class _CrossHostCall(PreparedCall):
     work: PreparedHostCall
 
 
-class HierarchicalPath:
+class HierarchicalPath(BreakablePath):
     """Runs collectives for one rank.
 
     ``memory`` connects the ranks of its host; ``across`` connects the hosts for this rank's ``stripe`` (None: it
@@ -118,14 +118,6 @@ class HierarchicalPath:
             self.memory.refuse(error)
             if not self._inside:
                 self._agreement.refuse(error)
-
-    def fail(self, error: BaseException) -> None:
-        """Break the path with ``error``: every later call raises it, and ranks that still wait are notified."""
-        self._state.fail(error)
-
-    def close(self) -> None:
-        """Leave, and notify ranks that still wait for this one."""
-        self._state.close()
 
     def _leave_paths(self, error: BaseException | None) -> None:
         for path in (self.memory, self.everyone, self._across):

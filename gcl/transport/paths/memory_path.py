@@ -30,7 +30,7 @@ from gcl.transport.memory.relayed_copies import relay
 from gcl.transport.memory.segment import Segment
 from gcl.transport.memory.staged_copies import StagedCopies
 from gcl.transport.memory.zero_copy import zero_copy_copy, zero_copy_reduce
-from gcl.transport.paths.path_state import PathState
+from gcl.transport.paths.path_state import BreakablePath, PathState
 from gcl.transport.rendezvous import rank_table, rendezvous
 from gcl.transport.rendezvous.rank_table import Meeting, Table
 
@@ -40,7 +40,7 @@ KEPT_BYTES = 1 << 18
 _DIRECT = (CollectiveCode.ALL_REDUCE, CollectiveCode.SHARED_ALL_GATHER)
 
 
-class MemoryPath:
+class MemoryPath(BreakablePath):
     """Runs collectives for one rank of ``domain``."""
 
     def __init__(
@@ -116,14 +116,6 @@ class MemoryPath:
             self._refusal = str(error)
             self._domain.write_text(self._refusal)
             rank_table.refuse(self._table)
-
-    def fail(self, error: BaseException) -> None:
-        """Break the path with ``error``: every later call raises it, and ranks that still wait are notified."""
-        self._state.fail(error)
-
-    def close(self) -> None:
-        """Leave, and notify ranks that still wait for this one."""
-        self._state.close()
 
     def _leave(self, error: BaseException | None) -> None:
         _announce_leaving(self._domain, self._table, reason_of(error))

@@ -23,11 +23,10 @@ from gcl.transport.messages.message_channel import MessageChannel
 from gcl.transport.messages.persistent_sendrecv import Sendrecv, SendrecvPair, Transfers
 from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.messages.reduce_collectives import Reduction, Rows
-from gcl.transport.paths.path_state import PathState
+from gcl.transport.paths.path_state import BreakablePath, PathState
 
 _WHOLE = Stripe(0, 1)
 _Work = Callable[[Request, GroupView, Rows, Rows, Stripe], None]
-_AddTransfers = Callable[[Transfers, Request, GroupView, Rows, Rows, Stripe], None]
 #: An all-reduce takes one exchange if the bytes for all other parties total no more than this, else two. With one
 #: other party the limit is higher, because one exchange sends no more than two, and only adds twice as much.
 _IN_ONE_BYTES, _IN_ONE_WITH_ONE = 1 << 20, 1 << 22
@@ -42,7 +41,7 @@ class _SendrecvCall(PreparedCall):
     sendrecv: Sendrecv
 
 
-class MessagePath:
+class MessagePath(BreakablePath):
     """Runs collectives for one rank over ``messages``."""
 
     def __init__(self, messages: PointToPoint, endpoints: Endpoints, group: Group, timeout: float) -> None:
@@ -154,14 +153,6 @@ class MessagePath:
         if self._state.fault is None:
             self.prepared.clear()  # a prepared call does not check for refusals
             self.channel.refuse(str(error))
-
-    def fail(self, error: BaseException) -> None:
-        """Break the path with ``error``: every later call raises it, and ranks that still wait are notified."""
-        self._state.fail(error)
-
-    def close(self) -> None:
-        """Leave, and notify ranks that still wait for this one."""
-        self._state.close()
 
     def _leave(self, error: BaseException | None) -> None:
         self.channel.leave(reason_of(error))

@@ -71,3 +71,17 @@ class PathState:
             "this process was forked from a rank, whose place it cannot take; connect in the process that runs "
             "collectives"
         )
+
+
+class BreakablePath:
+    """The end of a path, which is in the state that the path has in ``_state``."""
+
+    _state: PathState
+
+    def fail(self, error: BaseException) -> None:
+        """Break the path with ``error``: every later call raises it, and ranks that still wait are notified."""
+        self._state.fail(error)
+
+    def close(self) -> None:
+        """Leave, and notify ranks that still wait for this one; they raise PeerLost."""
+        self._state.close()

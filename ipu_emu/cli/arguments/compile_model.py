@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os.path import isfile
@@ -18,18 +17,13 @@ from ipu_emu.cli.arguments.onnx_argument import OnnxFile
 from ipu_emu.compiler.annotations import PIPELINE_STAGE
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
-from ipu_emu.compiler.optimisers.adam_rule import AdamForm, AdamRule, AdamValues
-from ipu_emu.compiler.optimisers.adaptive_rule import AdaptiveRule, AdaptiveValues
-from ipu_emu.compiler.optimisers.lars_rule import LarsRule
-from ipu_emu.compiler.optimisers.sgd_rule import SgdRule, SgdValues
-from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule
+from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
 from ipu_emu.compiler.pipeline import PASSES, CompileState, run_passes
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
 from ipu_emu.compiler.placement.placement_rules import check_ipus_exist
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role
-from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.hardware import Connection, Device, DeviceKind, System
 from ipu_emu.hostio import DataMode, mode_of
 from ipu_emu.models import CATALOGUE, Model, named
@@ -43,7 +37,6 @@ from ipu_emu.predict.job import Job, smallest_pod
 from ipu_emu.predict.networks import Network, masked_positions, network
 from ipu_emu.predict.networks.graph_network import graph_network
 from ipu_emu.predict.placement import can_divide
-from ipu_emu.predict.variable_memory import STATE_BYTES
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
 from ipu_emu.session.footprint import MemoryNeed, memory_need
@@ -54,26 +47,6 @@ if TYPE_CHECKING:
 
 #: The most copies of the weights in memory while a model is compiled.
 _COPIES = 2
-
-_ZERO, _ONE = HyperParameter(0.0), HyperParameter(1.0)
-#: A learning rate that may change between steps; its value does not affect the compiler.
-_RATE = HyperParameter(0.1, constant=False)
-_ADAM = AdamValues(
-    _RATE, _ZERO, HyperParameter(0.9), HyperParameter(0.999), HyperParameter(1e-6), HyperParameter(10.0)
-)
-_RMSPROP = AdaptiveValues(_RATE, _ZERO, HyperParameter(0.9), HyperParameter(0.9), HyperParameter(1e-3))
-
-_MOMENTUM = SgdValues(_RATE, _ZERO, HyperParameter(0.9), _ZERO, _ONE, _ZERO)
-
-OPTIMISERS: Mapping[str, UpdateRule] = {
-    "sgd": SgdRule(SgdValues(_RATE, _ZERO, _ZERO, _ZERO, _ONE, _ZERO), _ONE),
-    "momentum": SgdRule(_MOMENTUM, _ONE),
-    "lars": LarsRule(_MOMENTUM, _ONE),
-    "rmsprop": AdaptiveRule(_RMSPROP, _ONE, accl3_type=FLOAT),
-    "adam": AdamRule(_ADAM, _ONE),
-    "adamw": AdamRule(replace(_ADAM, weight_decay=HyperParameter(0.01)), _ONE),
-    "lamb": AdamRule(_ADAM, _ONE, AdamForm.LAMB),
-}
 
 
 @dataclass(frozen=True)
@@ -159,7 +132,7 @@ class CompileRequest:
         itemsize = np.dtype(self.dtype).itemsize
         if not self.training:
             return variables.inference(itemsize)
-        own = STATE_BYTES.get(self.optimiser, itemsize)
+        own = OPTIMISERS[self.optimiser].state_itemsize(itemsize)
         return variables.training(itemsize, batch=self.batch, optimiser=self.optimiser, state_itemsize=own)
 
     def compiled(self, system: System) -> CompiledModel:
@@ -221,7 +194,7 @@ class CompileRequest:
         return CompileOptions(
             step=StepShape(batches, accumulation, self.replicas),
             anchors=(Anchor(anchor, Return.ALL),),
-            training=TrainingOptions(anchor, OPTIMISERS[self.optimiser]) if self.training else None,
+            training=TrainingOptions(anchor, OPTIMISERS[self.optimiser].rule) if self.training else None,
             replicas=self.replicas,
             placement=placement,
             pipeline=PipelineOptions(self.schedule) if self.schedule else None,

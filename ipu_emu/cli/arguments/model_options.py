@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.program.schedules import SCHEDULES
 from popdist_py.messages.named_choice import NamedChoice
 
@@ -44,7 +45,7 @@ _OPTIONS = (
     click.option("--loss", help="Id of the loss tensor of an ONNX file."),
     click.option(
         "--optimiser",
-        type=NamedChoice(["sgd", "momentum", "lars", "rmsprop", "adam", "adamw", "lamb"]),
+        type=NamedChoice(list(OPTIMISERS)),
         default="sgd",
         show_default=True,
         help="Optimiser of the weight update.",

@@ -52,14 +52,14 @@ def cache_key(graph: Graph, *options: Any) -> str:
     """Return the hash of all inputs of the compiler; ``options`` are dataclasses, enums and plain values."""
     encoder = Encoder()
     packed = msgpack.packb([encoder.encode(without_variables(graph)), encoder.encode(options)])
-    digest = sha256(packed + _compiler())
+    digest = sha256(packed + compiler_hash())
     for blob in encoder.blobs:
         digest.update(blob.tobytes())
     return digest.hexdigest()
 
 
 @cache
-def _compiler() -> bytes:
+def compiler_hash() -> bytes:
     """Return a hash of the sources of the compiler and of the vector width, which scratch sizes depend on.
 
     Computed once per process, which does not reload its sources.

@@ -40,10 +40,10 @@ class _Group:
 
 def fuse(graph: Graph, wanted: Iterable[str]) -> None:
     """Fuse the element-wise ops of ``graph``; ``wanted`` tensors must still be stored."""
-    _Fusion(graph, set(wanted)).run()
+    Fusion(graph, set(wanted)).run()
 
 
-class _Fusion:
+class Fusion:
     def __init__(self, graph: Graph, wanted: set[str]) -> None:
         self.graph, self.wanted = graph, wanted
         self.turned = batch_innermost(graph)
@@ -106,11 +106,11 @@ class _Fusion:
 
     def alike(self, group: _Group, op: Op) -> bool:
         other = group.ops[0][1]
-        return (other.phase, other.place, other.guard, _placement(other)) == (
+        return (other.phase, other.place, other.guard, other.annotations) == (
             op.phase,
             op.place,
             op.guard,
-            _placement(op),
+            op.annotations,
         )
 
     def can_move(self, group: _Group, index: int) -> bool:
@@ -142,7 +142,7 @@ class _Fusion:
         columns, out = self.columns(group), self.graph.tensor(group.outputs[0])
         for id in set(group.outputs) - set(outputs):
             del self.graph.tensors[id]
-        attributes = _placement(last) | {
+        attributes = last.annotations | {
             "body": self.body(group, inputs, outputs),
             "columns": {inputs.index(id): width for id, width in columns.items()},
             "rows": [inputs.index(id) for id in columns if _is_per_row(self.graph.tensor(id), out)],
@@ -179,11 +179,6 @@ def _columns(tensor: Tensor, out: Tensor) -> int:
     while shape and shape[0] == 1:
         shape = shape[1:]
     return tensor.nelms if shape and out.shape[-len(shape) :] == shape and len(shape) < len(out.shape) else 0
-
-
-def _placement(op: Op) -> dict[str, Any]:
-    """Return the annotations of an op that affect where and how it runs."""
-    return {name: value for name, value in op.attributes.items() if name.startswith("__")}
 
 
 def _label(group: _Group) -> str:

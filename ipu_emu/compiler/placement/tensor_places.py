@@ -12,11 +12,7 @@ from dataclasses import replace
 from ipu_emu.graph import Graph, Op, Place, StepPhase
 
 
-def _stage_of(op: Op) -> int:
-    return op.place.stage
-
-
-def tensor_places(graph: Graph, stage_of: Callable[[Op], int] = _stage_of) -> dict[str, Place]:
+def tensor_places(graph: Graph, stage_of: Callable[[Op], int] = lambda op: op.place.stage) -> dict[str, Place]:
     """Return the place of each tensor by id."""
     produced = {output: op.place for op in graph.ops for output in op.outputs}
     read: dict[str, Op] = {}

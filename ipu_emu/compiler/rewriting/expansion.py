@@ -158,8 +158,7 @@ def _keyed(graph: Graph, op: Op, key: str) -> Iterator[Op]:
     )
     drop = replace(op, type="DropoutWithKey", domain="", inputs=(ones.id, key), outputs=(mask.id,))
     yield replace(drop, attributes=attributes)
-    placement = {name: value for name, value in op.attributes.items() if name.startswith("__")}
-    yield replace(op, type="Mul", domain="", inputs=(x, mask.id), attributes=placement)
+    yield replace(op, type="Mul", domain="", inputs=(x, mask.id), attributes=op.annotations)
 
 
 def with_strided_groups(model: Graph) -> Graph:

@@ -136,8 +136,7 @@ class _Search:
             for last in self.after(t):
                 same = last.guard == inner.guard and self.graph.tensor(last.outputs[0]).shape == tensor.shape
                 if same and _equal(reading.of(last.outputs[0]), _GELU, close):
-                    annotations = {name: value for name, value in last.attributes.items() if name.startswith("__")}
-                    return replace(last, type=type, domain=GRAPHCORE, inputs=(x,), attributes=annotations)
+                    return replace(last, type=type, domain=GRAPHCORE, inputs=(x,), attributes=last.annotations)
         return None
 
     def reading(self, polynomials: dict[str, _Polynomial]) -> _Reading:

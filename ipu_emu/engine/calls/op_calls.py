@@ -71,10 +71,10 @@ def op_calls(
         return _with_function(graph, bound_op, kernel, then, buffers, micro_batch)
     read = [id for id in dict.fromkeys(op.inputs) if id in images]
     written = [id for id in dict.fromkeys(op.outputs) if id in images]
-    calls = [
-        *(_widen(stored[id], images[id]) for id in read),
+    calls: list[Call] = [
+        *(relocation(storage(stored[id]), storage(images[id])) for id in read),
         kernel(bound_op),
-        *(_round(images[id], stored[id]) for id in written),
+        *(relocation(storage(images[id]), storage(stored[id])) for id in written),
     ]
     steps = [_without_dispatch(step) for step in calls]
     if watch:
@@ -122,14 +122,6 @@ def _guarded(guard: NDArray[Any], step: Call) -> Call:
             step()
 
     return run
-
-
-def _widen(half: NDArray[Any], image: NDArray[Any]) -> Call:
-    return relocation(storage(half), storage(image))
-
-
-def _round(image: NDArray[Any], half: NDArray[Any]) -> Call:
-    return relocation(storage(image), storage(half))
 
 
 _Array = NDArray[Any]

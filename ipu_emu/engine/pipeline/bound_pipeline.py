@@ -116,7 +116,8 @@ class BoundPipeline:
             timer(calls.category, partial(workers.run, calls.at(event.micro_batch)))
 
     @cached_property
-    def _needs(self) -> list[set[int]]:
+    def needs(self) -> list[set[int]]:
+        """The numbers of the earlier events on which each event depends."""
         waiting = sync_partners(self.width, self.pattern)
         return list(dependencies_of(self.order, lambda event: self._piece(event).access, waiting, self.parts))
 
@@ -137,7 +138,7 @@ class BoundPipeline:
                 numbers[number, replica] = len(tasks)
                 thread = host if replica == HOST else (replica * self.width + event.actor) // share
                 tasks.append((thread, self._piece(event).calls.category, self._call(event, replica)))
-                needed.append({numbers[n, r] for n in self._needs[number] for r in near if (n, r) in numbers})
+                needed.append({numbers[n, r] for n in self.needs[number] for r in near if (n, r) in numbers})
         threads: list[list[ThreadTask]] = [[] for _ in range(host + 1)]
         tokens = dependencies([thread for thread, *_ in tasks], needed)
         for (thread, category, call), dependency in zip(tasks, tokens, strict=True):

@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio.checkpoint.manifest import MOST_BYTES, Manifest
 from ipu_emu.hostio.checkpoint.safetensors_file import checksum
-from popdist_py.files.atomic_write import replace_file
+from popdist_py.files.atomic_write import replace_file, sync_folder
 from popdist_py.files.bounded_read import read_file
 
 _LATEST, _MANIFEST, _LOCK = "latest", "checkpoint.json", ".lock"
@@ -102,7 +102,7 @@ class Folder:
         part, final = self.part(manifest.step), self.path / _name(manifest.step)
         replace_file(part / _MANIFEST, manifest.encoded(), sync=True, follow=False)
         self._set_in_place(part, final)
-        _sync(self.path)
+        sync_folder(self.path)
         try:
             replace_file(self.path / _LATEST, _pointer(final.name), sync=True, follow=False)
         except IsADirectoryError:
@@ -124,7 +124,7 @@ class Folder:
         except OSError:
             self._put_back(replaced, final)
             raise
-        _sync(self.path)
+        sync_folder(self.path)
         _discard(replaced)
 
     def _put_back(self, replaced: Path, final: Path) -> None:
@@ -239,12 +239,3 @@ def _pointer(name: str) -> bytes:
 
 def _name(step: int) -> str:
     return f"step-{step:09}"
-
-
-def _sync(folder: Path) -> None:
-    """Flush the directory entries of ``folder`` to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

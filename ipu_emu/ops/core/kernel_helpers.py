@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from ipu_emu.errors import InternalError
 from ipu_emu.ops.core.array_functions import ArrayFunction
 from ipu_emu.ops.core.formulas import Formula
+from ipu_emu.ops.core.node import Node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, call_chain
+
+
+def epsilon_of(node: Node) -> float:
+    """The epsilon of a normalisation, in float32."""
+    return float(np.float32(node.attribute("epsilon", 1e-5)))
 
 
 def ufunc(function: Callable[..., Any]) -> Kernel:

@@ -253,10 +253,6 @@ def _clip(tracer: Tracer, x: TracedArray, low: Any, high: Any) -> TracedArray:
     return clipped
 
 
-def _empty_like(tracer: Tracer, other: TracedArray) -> TracedArray:
-    return tracer.new(other.shape, other.dtype)
-
-
 def _zeros_like(tracer: Tracer, other: TracedArray) -> TracedArray:
     zeros = tracer.new(other.shape, other.dtype)
     tracer.call(zeros.array.fill, 0)
@@ -268,6 +264,6 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.concatenate: _concatenate,
     np.split: _split,
     np.clip: _clip,
-    np.empty_like: _empty_like,
+    np.empty_like: lambda tracer, other: tracer.new(other.shape, other.dtype),
     np.zeros_like: _zeros_like,
 }

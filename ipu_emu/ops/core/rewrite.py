@@ -17,7 +17,7 @@ class Rewrite:
         self.graph = graph
         self.original = op
         self.ops: list[Op] = []
-        self.annotations = {name: value for name, value in op.attributes.items() if name.startswith("__")}
+        self.annotations = op.annotations
 
     def shape(self, id: str) -> tuple[int, ...]:
         """Shape of an operand of the op that is replaced."""

@@ -20,6 +20,22 @@ def same(node: Node) -> OutputTypes:
     return [(tensor.dtype, tensor.shape)]
 
 
+def like_second(node: Node) -> OutputTypes:
+    """The type and shape of input 1."""
+    return [(node.input(1).dtype, node.input(1).shape)]
+
+
+def norm_gradients(node: Node) -> OutputTypes:
+    """The gradients of a normalisation: of input 1, and of its scale, input 2, and its bias."""
+    x, scale = node.input(1), node.input(2)
+    return [(x.dtype, x.shape), (scale.dtype, scale.shape), (scale.dtype, scale.shape)]
+
+
+def shape_attribute(node: Node) -> OutputTypes:
+    """The type of input 0, and the shape in the attribute ``shape``."""
+    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
+
+
 def broadcast(node: Node) -> OutputTypes:
     """NumPy's broadcasting of two operands of one type."""
     a, b = node.input(0), node.input(1)

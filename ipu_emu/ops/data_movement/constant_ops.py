@@ -89,10 +89,6 @@ def _init(node: Node) -> _Array:
     return np.zeros(tuple(node.attribute("shape", [])), dtype.numpy)
 
 
-def _non_zero(node: Node) -> _Array:
-    return np.array(np.nonzero(_value(node, 0, "the input")), np.int64)
-
-
 def _compress(node: Node) -> _Array:
     return np.compress(_value(node, 1, "the condition"), _value(node, 0, "the input"), node.attribute("axis", None))
 
@@ -117,7 +113,7 @@ OPS = [
     _known("Range", (3, 3), _range),
     _known("EyeLike", (1, 1), _eye_like),
     _known("Init", (0, 0), _init, GRAPHCORE),
-    _known("NonZero", (1, 1), _non_zero),
+    _known("NonZero", (1, 1), lambda node: np.array(np.nonzero(_value(node, 0, "the input")), np.int64)),
     _known("Compress", (2, 2), _compress),
     _several("Unique", (1, 1), _unique),
 ]

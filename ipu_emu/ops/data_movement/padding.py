@@ -11,15 +11,11 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Tensor
 from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, call_chain, copy_cost, input_node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
-from ipu_emu.ops.core.shape_rules import axis_of
+from ipu_emu.ops.core.shape_rules import axis_of, shape_attribute
 from popdist_py.messages.suggestion import did_you_mean
 
 #: An array; numpy's stubs call most results Any.
 _Array = Any
-
-
-def _by_attribute(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
 def _pads(node: Node) -> list[tuple[int, int]]:
@@ -133,6 +129,6 @@ def _one_side(graph: Graph, op: Op) -> list[Op]:
 
 OPS = [
     OpDef("Pad", (1, 4), _pad_shape, _pad, copy_cost, _pad_grad, constant_inputs={1: "pads", 3: "axes"}),
-    OpDef("PadGrad", (1, 1), _by_attribute, _pad_back, copy_cost),
+    OpDef("PadGrad", (1, 1), shape_attribute, _pad_back, copy_cost),
     OpDef("Trilu", (1, 2), _matrices, replaced_before_run, copy_cost, expand=_one_side),
 ]

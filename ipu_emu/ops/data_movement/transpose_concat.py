@@ -12,7 +12,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.ops.codegen.compiled_call import relocation, turned_relocation
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost, listed
 from ipu_emu.ops.core.image_kernels import image_spread
-from ipu_emu.ops.core.shape_rules import axis_of
+from ipu_emu.ops.core.shape_rules import axis_of, shape_attribute
 
 #: Types that ``relocation`` copies; it is faster than numpy where rows stay contiguous.
 _RELOCATED = (np.float32, np.float16)
@@ -27,10 +27,6 @@ def _copy(bound: BoundOp) -> Call:
 
 def _spread(bound: BoundOp) -> Call:
     return image_spread(bound.input(0), bound.outputs[0]) or _copy(bound)
-
-
-def _by_attribute(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
 # Order of axes
@@ -183,7 +179,7 @@ def _tile(bound: BoundOp) -> Call:
 
 OPS = [
     OpDef("Transpose", (1, 1), _transpose_shape, _transpose, copy_cost, _transpose_grad),
-    OpDef("SpreadTo", (1, 1), _by_attribute, _spread, copy_cost, lambda d: d.g.summed_to(d.shape)),
+    OpDef("SpreadTo", (1, 1), shape_attribute, _spread, copy_cost, lambda d: d.g.summed_to(d.shape)),
     OpDef(
         "Expand",
         (2, 2),

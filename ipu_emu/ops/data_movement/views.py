@@ -26,10 +26,6 @@ def _reshape(bound: BoundOp) -> Call:
     return call_chain(partial(np.copyto, view(between, x.shape), x), partial(np.copyto, y, view(between, y.shape)))
 
 
-def _whole_input(node: Node) -> list[int]:
-    return [-(-node.input(0).nelms * max(node.input(0).dtype.itemsize, 4) // 4)]
-
-
 def _reshape_by_input(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, reshape_target(node, node.attribute_or_constant("shape", 1)))]
 
@@ -93,7 +89,7 @@ def _view(
         kernel,
         copy_cost,
         grad,
-        _whole_input,
+        lambda node: [-(-node.input(0).nelms * max(node.input(0).dtype.itemsize, 4) // 4)],
         view_of=0,
         domain=domain,
         constant_inputs=constant_inputs or {},

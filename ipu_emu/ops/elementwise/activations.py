@@ -71,10 +71,6 @@ def _mish_slope(x: Term) -> Term:
     return t + x * (-(t * t) + 1.0) * x.of("sigmoid")
 
 
-def _softsign_gradient(g: Term, x: Term) -> Term:
-    return g / ((x.of("abs") + 1.0) * (x.of("abs") + 1.0))
-
-
 def _gelu(x: Term, approximate: str) -> Term:
     return x.of("gelu_tanh" if approximate == "tanh" else "gelu_erf")
 
@@ -133,7 +129,7 @@ ACTIVATIONS = {
     ),
     ("", "Softsign"): Activation(
         Formula(lambda x: x / (x.of("abs") + 1.0)),
-        Formula(_softsign_gradient),
+        Formula(lambda g, x: g / ((x.of("abs") + 1.0) * (x.of("abs") + 1.0))),
         3,
     ),
     ("", "Softplus"): Activation(
@@ -190,10 +186,6 @@ def relu(x: NDArray[Any], out: NDArray[Any]) -> None:
     zero = x.dtype.type(0)
     for i in range(out.size):
         out[i] = zero if x[i] < 0 else x[i]
-
-
-def _relu(bound: BoundOp) -> Call:
-    return partial(relu, *flat(bound.input(0), bound.outputs[0]))
 
 
 @jit
@@ -257,7 +249,7 @@ OPS = [
         "Relu",
         (1, 1),
         same,
-        _relu,
+        lambda bound: partial(relu, *flat(bound.input(0), bound.outputs[0])),
         per_element(1),
         lambda d: d.g.op("ReluGrad", d.y),
         elementwise=True,

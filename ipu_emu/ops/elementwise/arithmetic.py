@@ -79,10 +79,6 @@ def _scale(bound: BoundOp) -> Call:
     return partial(np.multiply, bound.input(0), factor, bound.outputs[0], casting="unsafe")
 
 
-def _scale_grad(d: Adjoint) -> Value:
-    return d.g.scaled(d.attribute("scale", 1.0))
-
-
 _SCALE = Formula(lambda x, scale: x * scale, scale=1.0)
 
 
@@ -93,7 +89,7 @@ def _scaling(domain: str) -> OpDef:
         same,
         _scale,
         per_element(1),
-        _scale_grad,
+        lambda d: d.g.scaled(d.attribute("scale", 1.0)),
         elementwise=True,
         domain=domain,
         formula=_SCALE,
@@ -175,10 +171,6 @@ def _scaled_add(bound: BoundOp) -> Call:
     )
 
 
-def _second_operand(node: Node) -> list[int]:
-    return [-(-node.input(1).nelms * max(node.input(1).dtype.itemsize, 4) // 4)]
-
-
 def _scaled_add_grad(d: Adjoint) -> list[Value | None]:
     if len(d.operands) > 2:
         return [d.g * d.input(2), d.g * d.input(3) if len(d.operands) > 3 else d.g]
@@ -249,7 +241,7 @@ OPS = [
         _scaled_add,
         per_element(3),
         _scaled_add_grad,
-        _second_operand,
+        lambda node: [-(-node.input(1).nelms * max(node.input(1).dtype.itemsize, 4) // 4)],
         elementwise=True,
         domain=GRAPHCORE,
     ),

@@ -16,16 +16,12 @@ from ipu_emu.ops.core.kernel_helpers import allocating_kernel, ufunc
 from ipu_emu.ops.core.shape_rules import aligned_shape, broadcast, same
 
 
-def _truth(node: Node) -> OutputTypes:
-    return [(BOOL, broadcast(node)[0][1])]
-
-
 def _comparison(type: str, function: Callable[..., Any]) -> OpDef:
     def kernel(bound: BoundOp) -> Call:
         a, b = bound.input(0), bound.input(1)
         return partial(function, a, b.reshape(aligned_shape(bound.node)), bound.outputs[0])
 
-    return OpDef(type, (2, 2), _truth, kernel, per_element(1), elementwise=True)
+    return OpDef(type, (2, 2), lambda node: [(BOOL, broadcast(node)[0][1])], kernel, per_element(1), elementwise=True)
 
 
 def _logic(type: str, function: Callable[..., Any]) -> OpDef:

@@ -17,7 +17,7 @@ from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, copy_co
 from ipu_emu.ops.core.gather_kernels import add_rows, along
 from ipu_emu.ops.core.kernel_helpers import ufunc, with_contiguous_operands
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
-from ipu_emu.ops.core.shape_rules import axis_of, same
+from ipu_emu.ops.core.shape_rules import axis_of, same, shape_attribute
 
 _CROP = "tf_crop_and_resize"
 _HALF = Fraction(1, 2)
@@ -169,10 +169,6 @@ _NEAREST: dict[str, Callable[[float | Fraction], int]] = {
 }
 
 
-def _tent(x: float, a: float) -> float:
-    return max(1 - abs(x), 0.0)
-
-
 def _bicubic(x: float, a: float) -> float:
     x = abs(x)
     if x < 1:
@@ -185,7 +181,7 @@ def _matrix(node: Node, axis: _Axis) -> Any:
 
     With antialias, downscaling widens the filter by the inverse of the scale, so that every element has a weight.
     """
-    filter, reach = (_bicubic, 2) if node.attribute("mode", "") == "cubic" else (_tent, 1)
+    filter, reach = (_bicubic, 2) if node.attribute("mode", "") == "cubic" else (lambda x, a: max(1 - abs(x), 0.0), 1)
     a, left_out = float(node.attribute("cubic_coeff_a", -0.75)), bool(node.attribute("exclude_outside", 0))
     matrix, place = np.zeros((axis.size, axis.output)), _COORDINATES[_where(node)]
     narrowed = min(float(axis.scale), 1.0) if node.attribute("antialias", 0) else 1.0
@@ -251,10 +247,6 @@ def _nearest_grad(d: Adjoint) -> Value:
     return d.g.op("NearestAlongGrad", axis=axis, places=places, shape=list(d.shape))
 
 
-def _by_attribute(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
-
-
 def _nearest_back(bound: BoundOp) -> Call:
     axis, places = bound.node.attribute("axis", 0), np.array(bound.node.attribute("places", []), np.int64)
     return partial(add_rows, along(bound.input(0), axis), places, along(bound.outputs[0], axis))
@@ -291,6 +283,6 @@ OPS = [
         "Upsample", (1, 2), _shape, replaced_before_run, per_element(8), expand=_expand, constant_inputs={1: "scales"}
     ),
     OpDef("NearestAlong", (1, 1), _nearest_shape, with_contiguous_operands(_nearest), copy_cost, _nearest_grad),
-    OpDef("NearestAlongGrad", (1, 1), _by_attribute, with_contiguous_operands(_nearest_back), copy_cost),
+    OpDef("NearestAlongGrad", (1, 1), shape_attribute, with_contiguous_operands(_nearest_back), copy_cost),
     OpDef("ResizedLinearly", (1, 1), same, ufunc(np.positive), copy_cost, _refuse_training),
 ]

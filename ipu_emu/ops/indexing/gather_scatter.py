@@ -11,15 +11,11 @@ import numpy as np
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost
 from ipu_emu.ops.core.gather_kernels import SCATTER_REDUCTIONS, add_rows, along, put_elements, take_elements
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, view, with_contiguous_operands
-from ipu_emu.ops.core.shape_rules import axis_of, same
+from ipu_emu.ops.core.shape_rules import axis_of, same, shape_attribute
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays, indexed_axis, wrapped_and_clipped
 
 #: An array; numpy's stubs call most results Any.
 _Array = Any
-
-
-def _by_attribute(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
 # Gather
@@ -182,7 +178,7 @@ def _scatter_nd_grad(d: Adjoint) -> list[Value | None]:
 
 OPS = [
     OpDef("Gather", (2, 2), _gather_shape, _gather, copy_cost, _gather_grad),
-    OpDef("GatherGrad", (2, 2), _by_attribute, with_contiguous_operands(_gather_back), copy_cost),
+    OpDef("GatherGrad", (2, 2), shape_attribute, with_contiguous_operands(_gather_back), copy_cost),
     OpDef(
         "GatherElements",
         (2, 2),
@@ -191,8 +187,8 @@ OPS = [
         copy_cost,
         _gather_elements_grad,
     ),
-    OpDef("ElementsInto", (2, 2), _by_attribute, with_contiguous_operands(_elements_into), copy_cost),
+    OpDef("ElementsInto", (2, 2), shape_attribute, with_contiguous_operands(_elements_into), copy_cost),
     OpDef("GatherND", (2, 2), _gather_nd_shape, allocating_kernel(_gather_nd), copy_cost, _gather_nd_grad),
-    OpDef("SlicesInto", (2, 2), _by_attribute, allocating_kernel(_slices_into), copy_cost),
+    OpDef("SlicesInto", (2, 2), shape_attribute, allocating_kernel(_slices_into), copy_cost),
     OpDef("ScatterND", (3, 3), _scatter_nd_shape, allocating_kernel(_scatter_nd), copy_cost, _scatter_nd_grad),
 ]

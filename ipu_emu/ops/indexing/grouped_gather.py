@@ -13,6 +13,7 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost
 from ipu_emu.ops.core.gather_kernels import add_rows, along
 from ipu_emu.ops.core.kernel_helpers import view, with_contiguous_operands
+from ipu_emu.ops.core.shape_rules import shape_attribute
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices, indexed_axis
 
 
@@ -45,10 +46,6 @@ def _grad(d: Adjoint) -> list[Value | None]:
     return [d.g.op("GroupedGatherGrad", d.input(1), shape=list(d.shape), axis=axis, group_size=groups), None]
 
 
-def _by_attribute(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
-
-
 def _back(bound: BoundOp) -> Call:
     axis, groups = _groups(bound, bound.outputs[0], bound.input(0), bound.input(1))
     steps = []
@@ -60,5 +57,5 @@ def _back(bound: BoundOp) -> Call:
 
 OPS = [
     OpDef("GroupedGather", (2, 2), _shape, with_contiguous_operands(_gather), copy_cost, _grad, domain=GRAPHCORE),
-    OpDef("GroupedGatherGrad", (2, 2), _by_attribute, with_contiguous_operands(_back), copy_cost),
+    OpDef("GroupedGatherGrad", (2, 2), shape_attribute, with_contiguous_operands(_back), copy_cost),
 ]

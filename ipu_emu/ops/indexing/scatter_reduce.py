@@ -7,7 +7,7 @@ shape; the other axes of source and result agree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost, listed
 from ipu_emu.ops.core.gather_kernels import (
     SCATTER_REDUCTIONS,
     along,
@@ -27,7 +27,7 @@ from ipu_emu.ops.core.gather_kernels import (
     zero_unindexed,
 )
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
-from ipu_emu.ops.core.shape_rules import same
+from ipu_emu.ops.core.shape_rules import same, shape_attribute
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays, indexed_axis
 from popdist_py.messages.suggestion import did_you_mean
 
@@ -147,13 +147,9 @@ def _expanded(node: Node, source: tuple[int, ...], indices: tuple[int, ...], axi
         own = (1,) * (axis - len(groups)) + own
     expanded = groups + own + (1,) * (rank - len(groups) - len(own))
     if any(n > size for n, size in zip(expanded, source, strict=True)):
-        shapes = f"'indices' shape {_printed(indices)} to match 'src' shape {_printed(source)}"
+        shapes = f"'indices' shape {listed(indices)} to match 'src' shape {listed(source)}"
         raise EmulatorError(f"Failed to expand {shapes} using reduction axis = {axis}.")
     return expanded
-
-
-def _printed(shape: Sequence[int]) -> str:
-    return f"[{' '.join(map(str, shape))}]"
 
 
 # Kernels
@@ -268,10 +264,6 @@ def _rule(d: Adjoint, type: str, values: Value, source: Value) -> Value:
     )
 
 
-def _shape_of_source(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
-
-
 def _take(bound: BoundOp) -> Call:
     values, out, axis = bound.input(0), bound.outputs[0], bound.node.attribute("axis", 0)
     indices = _rows_of_indices(bound.node, bound.input(1), out.shape, values.shape, axis)
@@ -306,6 +298,6 @@ OPS = [
     _op("ScatterReduce", (2, 3), GRAPHCORE),
     _op("Scatter", (3, 3)),
     _op("ScatterElements", (3, 3)),
-    OpDef("TakeIndexed", (2, 2), _shape_of_source, with_contiguous_operands(_take), copy_cost),
+    OpDef("TakeIndexed", (2, 2), shape_attribute, with_contiguous_operands(_take), copy_cost),
     OpDef("ClearIndexed", (2, 2), same, allocating_kernel(_clear), copy_cost),
 ]

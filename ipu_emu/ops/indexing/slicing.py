@@ -10,14 +10,10 @@ import numpy as np
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost
-from ipu_emu.ops.core.shape_rules import axis_of, same
+from ipu_emu.ops.core.shape_rules import axis_of, same, shape_attribute
 
 #: An array; numpy's stubs call most results Any.
 _Array = Any
-
-
-def _by_attribute(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
 def _slices(node: Node) -> tuple[slice, ...]:
@@ -111,7 +107,7 @@ OPS = [
     OpDef("Slice", (1, 5), _slice_shape, _slice, copy_cost, _slice_grad, constant_inputs=_SLICE),
     OpDef("Slice", (1, 1), _slice_shape, _slice, copy_cost, _slice_grad, domain=GRAPHCORE),
     # SliceInto(g; shape, starts, ends, steps): the gradient of a slice.
-    OpDef("SliceInto", (1, 1), _by_attribute, _slice_into, copy_cost, _slice_into_grad),
+    OpDef("SliceInto", (1, 1), shape_attribute, _slice_into, copy_cost, _slice_into_grad),
     OpDef("Subsample", (1, 1), _subsample_shape, _subsample, copy_cost, _subsample_grad, domain=GRAPHCORE),
     OpDef("Reverse", (1, 1), same, _reverse, copy_cost, _reverse_grad, domain=GRAPHCORE),
     OpDef("Reversed", (1, 1), same, _reverse, copy_cost, _reverse_grad),

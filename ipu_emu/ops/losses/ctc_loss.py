@@ -21,7 +21,7 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.codegen.functions.compiled_functions import exp, log1p
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, flops
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
-from ipu_emu.ops.core.shape_rules import reduction_of
+from ipu_emu.ops.core.shape_rules import like_second, reduction_of
 
 
 @part
@@ -177,10 +177,6 @@ def _rule(d: Adjoint) -> list[Value | None]:
     return [d.g.op("CtcLossGrad", *d.inputs, **attributes), None, None, None]
 
 
-def _grad_shape(node: Node) -> OutputTypes:
-    return [(node.input(1).dtype, node.input(1).shape)]
-
-
 def _grad(bound: BoundOp) -> Call:
     node, (alpha, beta) = bound.node, bound.scratch
     g, p, targets, times, sizes = (bound.input(index) for index in range(5))
@@ -207,5 +203,5 @@ def _work(first: int) -> Any:
 OPS = [
     OpDef("Ctc", (4, 4), _shape, with_contiguous_operands(_loss), _work(0), _rule, _room, domain=GRAPHCORE),
     # CtcLossGrad(g, log_probs, targets, input_lengths, target_lengths)
-    OpDef("CtcLossGrad", (5, 5), _grad_shape, with_contiguous_operands(_grad), _work(1), None, _grad_room),
+    OpDef("CtcLossGrad", (5, 5), like_second, with_contiguous_operands(_grad), _work(1), None, _grad_room),
 ]

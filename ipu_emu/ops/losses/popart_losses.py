@@ -17,7 +17,7 @@ from ipu_emu.ops.codegen.functions.compiled_functions import log
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, listed, per_element
 from ipu_emu.ops.core.axis_sums import axis_sum
 from ipu_emu.ops.core.kernel_helpers import scalar, view
-from ipu_emu.ops.core.shape_rules import reduction_of, same, scalar_or_same
+from ipu_emu.ops.core.shape_rules import like_second, reduction_of, same, scalar_or_same
 
 #: The smallest probability, to which smaller ones are raised: (forward, backward), for FLOAT and for FLOAT16.
 _SMALLEST = {False: (1e-7, 1e-10), True: (6.104e-5, 6.104e-5)}
@@ -56,10 +56,6 @@ def _l1(bound: BoundOp) -> Call:
         axis_sum(sizes, y),
         partial(np.multiply, y, factor, y),
     )
-
-
-def _l1_grad_rule(d: Adjoint) -> Value:
-    return d.x.op("L1Grad", d.g, **d.node.op.attributes)
 
 
 def _l1_grad(bound: BoundOp) -> Call:
@@ -234,10 +230,6 @@ def _softmax_nll_grad(bound: BoundOp) -> Call:
     )
 
 
-def _second(node: Node) -> OutputTypes:
-    return [(node.input(1).dtype, node.input(1).shape)]
-
-
 OPS = [
     OpDef(
         "L1",
@@ -245,7 +237,7 @@ OPS = [
         _l1_shape,
         _l1,
         per_element(2),
-        _l1_grad_rule,
+        lambda d: d.x.op("L1Grad", d.g, **d.node.op.attributes),
         lambda node: [node.input(0).nelms],
         domain=GRAPHCORE,
     ),
@@ -265,6 +257,6 @@ OPS = [
         domain=GRAPHCORE,
     ),
     # NllGrad(g, probabilities, labels), and its fusion with the gradient of the softmax before the loss.
-    OpDef("NllGrad", (3, 3), _second, _nll_grad, per_element(2)),
-    OpDef("SoftmaxNllGrad", (3, 3), _second, _softmax_nll_grad, per_element(2)),
+    OpDef("NllGrad", (3, 3), like_second, _nll_grad, per_element(2)),
+    OpDef("SoftmaxNllGrad", (3, 3), like_second, _softmax_nll_grad, per_element(2)),
 ]

@@ -23,14 +23,11 @@ from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.communication.collective_ops import MEAN
 from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, call_chain, listed, per_element
-from ipu_emu.ops.core.kernel_helpers import in_float32, scalar, storage
+from ipu_emu.ops.core.kernel_helpers import epsilon_of, in_float32, scalar, storage
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
+from ipu_emu.ops.core.shape_rules import norm_gradients, same
 from ipu_emu.ops.normalisation.shared_batch_norm import GROUP_SIZE, MOMENTS, SHARED, mean_of_group
-
-
-def _epsilon(node: Node) -> float:
-    return float(np.float32(node.attribute("epsilon", 1e-5)))
 
 
 def _batch_shape(node: Node) -> OutputTypes:
@@ -98,7 +95,7 @@ def _own(graph: Graph, op: Op) -> list[Op]:
     x, scale, bias = op.inputs[:3]
     inverse = graph.unused(f"{op.outputs[0]}/inverse")
     graph.add(type(graph.tensor(scale))(inverse, FLOAT, graph.tensor(scale).shape))
-    attributes = _placement(op) | {"epsilon": op.attributes.get("epsilon", 1e-5)}
+    attributes = op.annotations | {"epsilon": op.attributes.get("epsilon", 1e-5)}
     outputs = (op.outputs[0], *_statistics(op), inverse)
     return [_instead(op, "BatchNormTrain", (x, scale, bias), outputs, attributes)]
 
@@ -123,7 +120,7 @@ def _running(graph: Graph, op: Op, replicas: int) -> list[Op]:
     takes = (1 - momentum, (1 - momentum) * unbiased)
     rows = zip(op.inputs[3:5], _statistics(op), op.outputs[1:3], takes, strict=True)
     return [
-        _instead(op, "RunningMean", (old, batch), (new,), _placement(op) | {"keep": momentum, "take": take})
+        _instead(op, "RunningMean", (old, batch), (new,), op.annotations | {"keep": momentum, "take": take})
         for old, batch, new, take in rows
     ]
 
@@ -131,10 +128,6 @@ def _running(graph: Graph, op: Op, replicas: int) -> list[Op]:
 def _instead(op: Op, type: str, inputs: tuple[str, ...], outputs: tuple[str, ...], attributes: dict[str, Any]) -> Op:
     """A new op with the annotations, phase and guard of ``op``."""
     return replace(op, type=type, inputs=inputs, outputs=outputs, attributes=attributes, domain="", version=10)
-
-
-def _placement(op: Op) -> dict[str, Any]:
-    return {name: value for name, value in op.attributes.items() if name.startswith("__")}
 
 
 def _train_shape(node: Node) -> OutputTypes:
@@ -154,17 +147,8 @@ def _batch_train(bound: BoundOp) -> Call:
     rows, columns = _channels(bound)
     return norm(
         "row", storage(x), scale, bias, storage(y), mean, variance, inverse,
-        epsilon=_epsilon(bound.node), rows=rows, columns=columns,
+        epsilon=epsilon_of(bound.node), rows=rows, columns=columns,
     )  # fmt: skip
-
-
-def _train_grad(d: Adjoint) -> Sequence[Value | None]:
-    return d.g.ops(3, "BatchNormGrad", d.x, d.input(1), d.outputs[1], d.outputs[3])
-
-
-def _batch_grad_shape(node: Node) -> OutputTypes:
-    x, scale = node.input(1), node.input(2)
-    return [(x.dtype, x.shape), (scale.dtype, scale.shape), (scale.dtype, scale.shape)]
 
 
 def _batch_grad(bound: BoundOp) -> Call:
@@ -187,15 +171,11 @@ def _running_mean(bound: BoundOp) -> Call:
     )
 
 
-def _first(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, node.input(0).shape)]
-
-
 def _batch_infer(bound: BoundOp) -> Call:
     """y = factor x + shift, with one factor and one shift per channel."""
     x, scale, bias, mean, variance = (bound.input(i) for i in range(5))
     y, (factor, shift) = bound.outputs[0], bound.scratch
-    epsilon, shape = scalar(_epsilon(bound.node)), (1, -1, *(1,) * (x.ndim - 2))
+    epsilon, shape = scalar(epsilon_of(bound.node)), (1, -1, *(1,) * (x.ndim - 2))
     return call_chain(
         partial(np.add, variance, epsilon, factor),
         partial(np.sqrt, factor, factor),
@@ -210,7 +190,7 @@ def _batch_infer(bound: BoundOp) -> Call:
 def _infer_grad(d: Adjoint) -> list[Value | None]:
     shape = (1, d.shape[1], *(1,) * (len(d.shape) - 2))
     scale, bias, mean, variance = (d.input(i) for i in range(1, 5))
-    deviation = (variance + _epsilon(d.node)).op("Sqrt").shaped(shape)
+    deviation = (variance + epsilon_of(d.node)).op("Sqrt").shaped(shape)
     shifted = (d.x - mean.shaped(shape)) / deviation
     return [
         d.g * (scale.shaped(shape) / deviation),
@@ -230,7 +210,7 @@ OPS = [
         _train_shape,
         in_float32(_batch_train),
         _cost,
-        _train_grad,
+        lambda d: d.g.ops(3, "BatchNormGrad", d.x, d.input(1), d.outputs[1], d.outputs[3]),
         batch_innermost=(0, 3),
         takes_half=always,
     ),
@@ -238,7 +218,7 @@ OPS = [
     OpDef(
         "BatchNormGrad",
         (5, 5),
-        _batch_grad_shape,
+        norm_gradients,
         in_float32(_batch_grad),
         _cost,
         batch_innermost=(0, 1, 5),
@@ -248,7 +228,7 @@ OPS = [
     OpDef(
         "RunningMean",
         (2, 2),
-        _first,
+        same,
         _running_mean,
         per_element(3),
         workspace=lambda node: [node.input(1).nelms],
@@ -257,7 +237,7 @@ OPS = [
     OpDef(
         "BatchNormInfer",
         (5, 5),
-        _first,
+        same,
         _batch_infer,
         per_element(2),
         _infer_grad,

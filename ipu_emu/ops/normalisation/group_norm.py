@@ -19,17 +19,14 @@ from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Rewrite, Value, call_chain, per_element
 from ipu_emu.ops.core.axis_sums import axis_sum
-from ipu_emu.ops.core.kernel_helpers import in_float32
+from ipu_emu.ops.core.kernel_helpers import epsilon_of, in_float32
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
+from ipu_emu.ops.core.shape_rules import norm_gradients
 
 #: The attribute of strided groups: channel c of C belongs to group c mod G instead of c div (C / G).
 STRIDED = "__strided_channel_grouping"
 
 _Array = NDArray[Any]
-
-
-def _epsilon(node: Node) -> float:
-    return float(np.float32(node.attribute("epsilon", 1e-5)))
 
 
 def _group_shape(node: Node) -> OutputTypes:
@@ -72,7 +69,7 @@ def _group(bound: BoundOp) -> Call:
     rows, columns = _rows(bound)
     x, steps = _in_rows(bound.input(0))
     out = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
-    settings: dict[str, Any] = {"epsilon": _epsilon(bound.node), "rows": rows, "columns": columns}
+    settings: dict[str, Any] = {"epsilon": epsilon_of(bound.node), "rows": rows, "columns": columns}
     if _per_column(bound.node):
         steps.append(norm("column", x, scale, bias, out, mean, variance, inverse, **settings))
     else:
@@ -85,18 +82,9 @@ def _group(bound: BoundOp) -> Call:
     return call_chain(*steps)
 
 
-def _group_workspace(node: Node) -> list[int]:
-    return [node.outputs[1].nelms]
-
-
 def _group_grad_rule(d: Adjoint) -> Sequence[Value | None]:
     groups = d.attribute("num_groups", 1)
     return d.g.ops(3, "GroupNormGrad", d.x, d.input(1), d.outputs[1], d.outputs[2], num_groups=groups)
-
-
-def _group_grad_shape(node: Node) -> OutputTypes:
-    x, scale = node.input(1), node.input(2)
-    return [(x.dtype, x.shape), (scale.dtype, scale.shape), (scale.dtype, scale.shape)]
 
 
 def _group_grad(bound: BoundOp) -> Call:
@@ -167,7 +155,7 @@ OPS = [
         in_float32(_group),
         _cost,
         _group_grad_rule,
-        workspace=_group_workspace,
+        workspace=lambda node: [node.outputs[1].nelms],
         domain=GRAPHCORE,
         takes_half=_per_column,
         expand=_in_order,
@@ -176,7 +164,7 @@ OPS = [
     OpDef(
         "GroupNormGrad",
         (5, 5),
-        _group_grad_shape,
+        norm_gradients,
         in_float32(_group_grad),
         _cost,
         workspace=_group_grad_workspace,

@@ -32,10 +32,6 @@ def mean_of_group(replicas: int) -> dict[str, Any]:
     return {GROUP: [_CONSECUTIVE, replicas], OPERATOR: MEAN_OPERATOR}
 
 
-def _moments_shape(node: Node) -> OutputTypes:
-    return [(FLOAT, (2 * node.input(0).shape[1],))]
-
-
 def _shared_shape(node: Node) -> OutputTypes:
     x, channels = node.input(0), node.input(1).shape
     return [(x.dtype, x.shape), *[(FLOAT, channels)] * 3]
@@ -106,7 +102,7 @@ OPS = [
     OpDef(
         MOMENTS,
         (1, 1),
-        _moments_shape,
+        lambda node: [(FLOAT, (2 * node.input(0).shape[1],))],
         in_float32(_moments),
         flops(lambda node: 3 * node.input(0).nelms),
         batch_innermost=(0,),

@@ -16,9 +16,10 @@ from gcl.kernels.jit import jit
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import INT64
 from ipu_emu.ops.codegen.window_maxima import window_maxima_call, window_maxima_gradient_call
-from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, flops
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, flops
 from ipu_emu.ops.core.kernel_helpers import view
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Expand, OpDef, replaced_before_run
+from ipu_emu.ops.core.shape_rules import like_second, shape_attribute
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.core.spatial_rank import pooling_as_2d
 
@@ -215,18 +216,6 @@ def _average_pool_grad(bound: BoundOp) -> Call:
     return partial(average_pool_grad, _lines(g), _lines(dx), _counts(bound.node, windows), _numbers(windows))
 
 
-def _average_grad_rule(d: Adjoint) -> Value:
-    return d.g.op("AveragePoolGrad", shape=list(d.shape), **d.node.op.attributes)
-
-
-def _second(node: Node) -> OutputTypes:
-    return [(node.input(1).dtype, node.input(1).shape)]
-
-
-def _by_attribute(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
-
-
 def _image_row(node: Node) -> list[int]:
     """float32 elements of one image row of all samples."""
     x = node.input(0)
@@ -270,18 +259,18 @@ OPS = [
         batch_innermost=(0, -1),
         expand=_max_expand,
     ),
-    OpDef("MaxPoolGrad", (3, 3), _second, _max_pool_grad, _cost, None, _batch, batch_innermost=(0, 1, 2, -1)),
+    OpDef("MaxPoolGrad", (3, 3), like_second, _max_pool_grad, _cost, None, _batch, batch_innermost=(0, 1, 2, -1)),
     OpDef(
         "AveragePool",
         (1, 1),
         _shape,
         _average_pool,
         _cost,
-        _average_grad_rule,
+        lambda d: d.g.op("AveragePoolGrad", shape=list(d.shape), **d.node.op.attributes),
         batch_innermost=(0, -1),
         expand=pooling_as_2d,
     ),
     OpDef("GlobalAveragePool", (1, 1), _global_shape, replaced_before_run, _cost, expand=_global("ReduceMean")),
     OpDef("GlobalMaxPool", (1, 1), _global_shape, replaced_before_run, _cost, expand=_global("ReduceMax")),
-    OpDef("AveragePoolGrad", (1, 1), _by_attribute, _average_pool_grad, _cost, batch_innermost=(0, -1)),
+    OpDef("AveragePoolGrad", (1, 1), shape_attribute, _average_pool_grad, _cost, batch_innermost=(0, -1)),
 ]

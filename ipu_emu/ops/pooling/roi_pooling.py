@@ -18,6 +18,7 @@ from gcl.kernels.jit import jit, part
 from ipu_emu.graph import Tensor
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, per_element
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
+from ipu_emu.ops.core.shape_rules import same
 
 # Samples between the pixels
 
@@ -131,10 +132,6 @@ def _align_rule(d: Adjoint) -> list[Value | None]:
     return [d.x.op("RoiAlignGrad", d.input(1), d.input(2), d.g, **attributes), None, None]
 
 
-def _like_data(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, node.input(0).shape)]
-
-
 def _align_back(bound: BoundOp) -> Call:
     x, regions, images, g = (bound.input(index) for index in range(4))
     dx = bound.outputs[0]
@@ -200,7 +197,7 @@ _cost = per_element(40)
 OPS = [
     OpDef("RoiAlign", (3, 3), _align_shape, with_contiguous_operands(_align), _cost, _align_rule),
     # RoiAlignGrad(x, regions, images, g)
-    OpDef("RoiAlignGrad", (4, 4), _like_data, with_contiguous_operands(_align_back), _cost),
+    OpDef("RoiAlignGrad", (4, 4), same, with_contiguous_operands(_align_back), _cost),
     OpDef(
         "MaxRoiPool",
         (2, 2),
@@ -210,5 +207,5 @@ OPS = [
         lambda d: [d.x.op("MaxRoiPoolGrad", d.input(1), d.g, **d.node.op.attributes), None],
     ),
     # MaxRoiPoolGrad(x, regions, g)
-    OpDef("MaxRoiPoolGrad", (3, 3), _like_data, with_contiguous_operands(_pool_back), _cost),
+    OpDef("MaxRoiPoolGrad", (3, 3), same, with_contiguous_operands(_pool_back), _cost),
 ]

@@ -22,10 +22,6 @@ _Array = Any
 # Places of the largest elements
 
 
-def _places_shape(node: Node) -> OutputTypes:
-    return [(INT64, node.input(1).shape)]
-
-
 def _places(node: Node, x: _Array, y: _Array) -> _Array:
     """The flat index of the first element of each window of x that equals the maximum in y, or is NaN."""
     windows = Windows.of(node, x.shape[2:], tuple(node.attribute("kernel_shape", [])))
@@ -107,7 +103,7 @@ _windows = flops(lambda node: node.outputs[0].nelms * prod(node.attribute("kerne
 
 OPS = [
     # MaxPoolPlaces(x, the output of MaxPool for x)
-    OpDef("MaxPoolPlaces", (2, 2), _places_shape, allocating_kernel(_places), _windows),
+    OpDef("MaxPoolPlaces", (2, 2), lambda node: [(INT64, node.input(1).shape)], allocating_kernel(_places), _windows),
     OpDef(
         "MaxUnpool", (2, 3), _shape, allocating_kernel(_unpool), copy_cost, _grad, constant_inputs={2: "output_shape"}
     ),

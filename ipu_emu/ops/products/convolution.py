@@ -9,6 +9,7 @@ from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, flops, listed
 from ipu_emu.ops.core.kernel_helpers import in_float32
+from ipu_emu.ops.core.shape_rules import shape_attribute
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.core.spatial_rank import convolution_as_2d
 from ipu_emu.ops.products.direct_convolution import Direct
@@ -43,10 +44,6 @@ def _shape(node: Node) -> OutputTypes:
     if node.has_input(2) and node.input(2).shape != w.shape[:1]:
         raise node.fail(f"bias {node.input(2)} must have shape [{w.shape[0]}]")
     return [(x.dtype, (x.shape[0], w.shape[0], *_windows(node, x.shape, w.shape).output))]
-
-
-def _shape_attribute(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
 # Ops
@@ -131,18 +128,6 @@ def _weight_grad_workspace(node: Node) -> list[int]:
     return way.weights_workspace(half=x.dtype is FLOAT16) if isinstance(way, Direct) else way.weights_workspace()
 
 
-def _takes_halves(node: Node) -> bool:
-    return _direct_way(node, node.input(0).shape, node.input(1).shape) is not None
-
-
-def _data_grad_takes_halves(node: Node) -> bool:
-    return isinstance(_data_way(node, node.outputs[0].shape, node.input(1).shape), Direct)
-
-
-def _weight_grad_takes_halves(node: Node) -> bool:
-    return isinstance(_weights_way(node, node.input(1).shape, node.outputs[0].shape), Direct)
-
-
 def _grad(d: Adjoint) -> list[Value | None]:
     x, w = d.inputs[0], d.inputs[1]
     dx = d.g.op("ConvDataGrad", w, shape=list(x.tensor.shape), **d.node.op.attributes)
@@ -184,7 +169,7 @@ OPS = [
         _grad,
         _conv_workspace,
         batch_innermost=(0, -1),
-        takes_half=_takes_halves,
+        takes_half=lambda node: _direct_way(node, node.input(0).shape, node.input(1).shape) is not None,
         expand=convolution_as_2d,
         fused_store=_conv_with,
     ),
@@ -192,23 +177,23 @@ OPS = [
     OpDef(
         "ConvDataGrad",
         (2, 2),
-        _shape_attribute,
+        shape_attribute,
         in_float32(_data_grad),
         flops(_data_grad_flops),
         _data_grad_rule,
         _data_grad_workspace,
         batch_innermost=(0, -1),
-        takes_half=_data_grad_takes_halves,
+        takes_half=lambda node: isinstance(_data_way(node, node.outputs[0].shape, node.input(1).shape), Direct),
     ),
     OpDef(
         "ConvWeightGrad",
         (2, 2),
-        _shape_attribute,
+        shape_attribute,
         in_float32(_weight_grad),
         flops(_weight_grad_flops),
         None,
         _weight_grad_workspace,
         batch_innermost=(0, 1),
-        takes_half=_weight_grad_takes_halves,
+        takes_half=lambda node: isinstance(_weights_way(node, node.input(1).shape, node.outputs[0].shape), Direct),
     ),
 ]

@@ -10,6 +10,7 @@ import numpy as np
 from ipu_emu.ops.core import Node, OpDef, OutputTypes, flops
 from ipu_emu.ops.core.axis_sums import folded
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
+from ipu_emu.ops.core.shape_rules import like_second
 
 _Array = Any
 
@@ -49,10 +50,6 @@ def _det(node: Node, x: _Array) -> _Array:
     return (folded(np.multiply, diagonal, (1,)) * sign).reshape(x.shape[:-2])
 
 
-def _back_shape(node: Node) -> OutputTypes:
-    return [(node.input(1).dtype, node.input(1).shape)]
-
-
 def _back(node: Node, g: _Array, x: _Array) -> _Array:
     """g times the matrix of cofactors, det(E) det(F) E^T diag(products of the other d) F^T, for E x F = diag(d).
 
@@ -72,5 +69,5 @@ _cost = flops(lambda node: node.inputs[-1].nelms * node.inputs[-1].shape[-1] if 
 OPS = [
     OpDef("Det", (1, 1), _shape, allocating_kernel(_det), _cost, lambda d: d.g.op("DetGrad", d.x)),
     # DetGrad(g, x)
-    OpDef("DetGrad", (2, 2), _back_shape, allocating_kernel(_back), _cost),
+    OpDef("DetGrad", (2, 2), like_second, allocating_kernel(_back), _cost),
 ]

@@ -126,7 +126,7 @@ _WORTH = 0.97
 #: The most bytes of weights of which each part of the rows reads some: larger ones come from memory.
 _CACHED = 1 << 21
 #: Bytes of the image that are processed at a time: half of a typical L2 cache.
-_CHUNK = 1 << 19
+CHUNK = 1 << 19
 
 
 class Direct:
@@ -203,13 +203,13 @@ class Direct:
         bias, widen = self._wide_bias(bias, scratch[2])
         steps += widen
         rows, y = self._rows_at_a_time(self.channels * self.columns.length * 4), y.transpose(1, 2, 3, 0)
-        for part, inside in self._parts_of_rows():
+        for part, inside in self.parts_of_rows():
             tiles, target = self._tiles(y.itemsize, part), y[:, part.start : part.stop]
             taps, depths = self._tap_offsets(inside), self._depths(inside)
             steps += product_calls(image, weights, target, bias, tiles, taps, rows, store, depths)
         return steps
 
-    def _parts_of_rows(self) -> list[tuple[range, range]]:
+    def parts_of_rows(self) -> list[tuple[range, range]]:
         """Rows of the output, and the rows of the kernel that are inside of the image for them.
 
         3 rows of output, 3 of the kernel, padding of 1          0: 1 and 2        1: 0 to 2        2: 0 and 1
@@ -247,7 +247,7 @@ class Direct:
 
     def _rows_at_a_time(self, row_bytes: int) -> int:
         """The number of rows to process at a time, of ``row_bytes`` of each sample."""
-        return max(1, _CHUNK // max(row_bytes * self.batch, 1))
+        return max(1, CHUNK // max(row_bytes * self.batch, 1))
 
     def _tap_offsets(self, kernel_rows: range | None = None) -> NDArray[np.int64]:
         """Byte offsets into the planes, for each channel and tap, or tap of ``kernel_rows``."""
@@ -270,7 +270,7 @@ class Direct:
         channel = self.rows.length * self.columns.length * self.batch
         planes = [(row, column) for row in self.rows.planes() for column in self.columns.planes()]
         # Every plane reads the same cache lines of x: all planes of a few channels, then of the next ones.
-        at_a_time = max(1, _CHUNK // max(x.itemsize * x[:1].size, 1)) if len(planes) > 1 else self.channels
+        at_a_time = max(1, CHUNK // max(x.itemsize * x[:1].size, 1)) if len(planes) > 1 else self.channels
         steps: list[Call] = []
         for start in range(0, self.channels, at_a_time):
             part = x[start : start + at_a_time]

@@ -68,10 +68,6 @@ def _matrices(bound: BoundOp) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
     return a, b, y
 
 
-def _matmul(bound: BoundOp) -> Call:
-    return call_chain(*_product(bound))
-
-
 def _matmul_with(bound: BoundOp, store: FusedStore) -> Call | None:
     """The product with a matrix that no step changes, if it stores a function of its results."""
     (a, b, y), held = _matrices(bound), bound.held_of(1)
@@ -210,7 +206,7 @@ def _entry(type: str) -> OpDef:
         type,
         (2, 2),
         _matmul_shape,
-        _matmul,
+        lambda bound: call_chain(*_product(bound)),
         flops(_products),
         _matmul_grad,
         _matmul_workspace,

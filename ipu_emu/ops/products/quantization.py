@@ -144,10 +144,6 @@ def _output(node: Node, x: int, w: int) -> tuple[int, ...]:
     return (data.shape[0], weights.shape[0], *Windows.of(node, data.shape[2:], weights.shape[2:]).output)
 
 
-def _integer_shape(node: Node) -> OutputTypes:
-    return [(INT32, _output(node, 0, 1))]
-
-
 def _scaled_shape(node: Node) -> OutputTypes:
     return [(node.input(7).dtype, _output(node, 0, 3))]
 
@@ -189,6 +185,6 @@ OPS = [
     OpDef("DynamicQuantizeLinear", (1, 1), _dynamic_shape, allocating_kernel(_dynamic), per_element(5)),
     OpDef("MatMulInteger", (2, 4), _matmul_shape, allocating_kernel(_matmul), _products),
     OpDef("QLinearMatMul", (8, 8), _scaled_matmul_shape, allocating_kernel(_scaled_matmul), _products),
-    OpDef("ConvInteger", (2, 4), _integer_shape, allocating_kernel(_integer), _windows),
+    OpDef("ConvInteger", (2, 4), lambda node: [(INT32, _output(node, 0, 1))], allocating_kernel(_integer), _windows),
     OpDef("QLinearConv", (8, 9), _scaled_shape, allocating_kernel(_scaled), _windows),
 ]

@@ -19,6 +19,7 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Value, call_chain, copy_cost, per_element
 from ipu_emu.ops.core.kernel_helpers import flat
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core.shape_rules import same
 from ipu_emu.ops.random.counter_rng import STREAM_ID, stream_of, uniform
 
 
@@ -100,7 +101,7 @@ OPS = [
     OpDef(
         "DropoutGrad",
         (2, 2),
-        lambda node: [(node.input(0).dtype, node.input(0).shape)],
+        same,
         _dropout,
         per_element(6),
         elementwise=True,

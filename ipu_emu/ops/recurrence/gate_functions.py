@@ -27,10 +27,6 @@ def _activation(type: str) -> Formula:
     return ACTIVATIONS["", type].value
 
 
-def _hard_sigmoid_slope(y: Term, a: float, b: float) -> Term:
-    return y.like(a).where_positive(y).where_positive(-y + 1.0)
-
-
 def _softsign_slope(y: Term) -> Term:
     rest = -y.of("abs") + 1.0
     return rest * rest
@@ -49,7 +45,7 @@ FUNCTIONS: dict[str, tuple[Formula, Callable[..., Term]]] = {
         Formula(lambda x, a, b: (x * b).of("tanh") * a, alpha=1.0, beta=1.0),
         lambda y, a, b: (-(y * y) / a + a) * b,
     ),
-    "hardsigmoid": (_activation("HardSigmoid"), _hard_sigmoid_slope),
+    "hardsigmoid": (_activation("HardSigmoid"), lambda y, a, b: y.like(a).where_positive(y).where_positive(-y + 1.0)),
     "elu": (_activation("Elu"), lambda y, a: (-y).if_positive(y + a, 1.0)),
     "softsign": (_activation("Softsign"), _softsign_slope),
     "softplus": (named("softplus"), lambda y: -(-y).of("expm1_falling")),

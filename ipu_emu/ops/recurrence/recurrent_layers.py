@@ -211,10 +211,6 @@ def _graphcore_expand(graph: Graph, op: Op) -> list[Op]:
     return rewrite.ops
 
 
-def _graphcore_work(node: Node) -> int:
-    return 2 * node.input(0).shape[0] * node.input(0).shape[1] * node.input(1).nelms
-
-
 OPS = [
     *(OpDef(type, (3, 8), _shape, replaced_before_run, flops(_work), expand=_expand) for type in CELLS),
     OpDef(
@@ -222,7 +218,7 @@ OPS = [
         (2, 5),
         _graphcore_shape,
         replaced_before_run,
-        flops(_graphcore_work),
+        flops(lambda node: 2 * node.input(0).shape[0] * node.input(0).shape[1] * node.input(1).nelms),
         expand=_graphcore_expand,
         domain=GRAPHCORE,
     ),

@@ -16,7 +16,7 @@ from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.axis_sums import axis_sum, folding, sum_of
 from ipu_emu.ops.core.image_kernels import are_images, image_sum
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, scalar, view, with_contiguous_operands
-from ipu_emu.ops.core.shape_rules import reduced_axes, same
+from ipu_emu.ops.core.shape_rules import reduced_axes, same, shape_attribute
 
 
 def _axes(node: Node) -> tuple[int, ...]:
@@ -64,19 +64,7 @@ def _mean(bound: BoundOp) -> Call:
     return call_chain(_sum(bound), partial(np.divide, y, scalar(count), y))
 
 
-def _sum_grad(d: Adjoint) -> Value:
-    return d.g.shaped(_kept(d.node)).spread_to(d.shape)
-
-
-def _mean_grad(d: Adjoint) -> Value:
-    return d.g.scaled(1 / max(_count(d.node), 1)).shaped(_kept(d.node)).spread_to(d.shape)
-
-
-def _sum_to_shape(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
-
-
-def _sum_to(bound: BoundOp) -> Call:
+def sum_to(bound: BoundOp) -> Call:
     """Undo a broadcast from the shape of the output to that of the input."""
     x, y = bound.input(0), bound.outputs[0]
     lead = x.ndim - y.ndim
@@ -241,8 +229,12 @@ def _reduction(type: str, kernel: Any, grad: Any, workspace: Any = nothing) -> O
 _cost = flops(lambda node: node.input(0).nelms)
 
 OPS = [
-    _reduction("ReduceSum", _sum, lambda d: [_sum_grad(d)]),
-    _reduction("ReduceMean", _mean, lambda d: [_mean_grad(d)]),
+    _reduction("ReduceSum", _sum, lambda d: [d.g.shaped(_kept(d.node)).spread_to(d.shape)]),
+    _reduction(
+        "ReduceMean",
+        _mean,
+        lambda d: [d.g.scaled(1 / max(_count(d.node), 1)).shaped(_kept(d.node)).spread_to(d.shape)],
+    ),
     _reduction("ReduceMax", _extreme(np.maximum.reduce, largest=True), _extreme_grad),
     _reduction("ReduceMin", _extreme(np.minimum.reduce, largest=False), _extreme_grad),
     _reduction("ReduceProd", _product, _product_grad, _whole),
@@ -276,5 +268,5 @@ OPS = [
         _whole_and_kept,
     ),
     OpDef("OthersProduct", (1, 1), same, with_contiguous_operands(_others_product), _cost),
-    OpDef("SumTo", (1, 1), _sum_to_shape, _sum_to, _cost, lambda d: d.g.spread_to(d.shape)),
+    OpDef("SumTo", (1, 1), shape_attribute, sum_to, _cost, lambda d: d.g.spread_to(d.shape)),
 ]

@@ -12,7 +12,7 @@ from ipu_emu.graph.dtype import INT32, INT64
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Kernel, Node, OpDef, OutputTypes, Value, call_chain, flops
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, view, with_contiguous_operands
-from ipu_emu.ops.core.shape_rules import axis_of, reduced_axes, same
+from ipu_emu.ops.core.shape_rules import axis_of, reduced_axes, same, shape_attribute
 from ipu_emu.ops.reduction.sorting_kernels import extremes, sort_rows
 
 #: An array; numpy's stubs call most results Any.
@@ -120,10 +120,6 @@ def _median_grad(d: Adjoint) -> Value:
     return d.gradient(0).op("ReduceMedianGrad", d.outputs[1], **attributes)
 
 
-def _by_attribute(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
-
-
 def _median_back(node: Node, g: _Array, places: _Array) -> _Array:
     shape, axes = tuple(node.attribute("shape", [])), node.attribute("axes", [])
     others = [i for i in range(len(shape)) if i not in axes]
@@ -181,10 +177,6 @@ def _reverse_sequence(node: Node, x: _Array, lengths: _Array) -> _Array:
     return out
 
 
-def _reverse_sequence_grad(d: Adjoint) -> list[Value | None]:
-    return [d.g.op("ReverseSequence", d.input(1), **d.node.op.attributes), None]
-
-
 # Buckets
 
 
@@ -219,7 +211,7 @@ OPS = [
     ),
     OpDef("Sort", (1, 1), _sort_shape, _ordered("descending", 0), _cost, _places_grad, _two_rows, domain=GRAPHCORE),
     OpDef("ReduceMedian", (1, 1), _median_shape, allocating_kernel(_median), _cost, _median_grad, domain=GRAPHCORE),
-    OpDef("ReduceMedianGrad", (2, 2), _by_attribute, allocating_kernel(_median_back), _cost),
+    OpDef("ReduceMedianGrad", (2, 2), shape_attribute, allocating_kernel(_median_back), _cost),
     OpDef("Bucketize", (2, 2), _bucket_shape, allocating_kernel(_bucketize), _cost, domain=GRAPHCORE),
     OpDef(
         "CumSum",
@@ -238,6 +230,6 @@ OPS = [
         _reverse_sequence_shape,
         allocating_kernel(_reverse_sequence),
         _cost,
-        _reverse_sequence_grad,
+        lambda d: [d.g.op("ReverseSequence", d.input(1), **d.node.op.attributes), None],
     ),
 ]

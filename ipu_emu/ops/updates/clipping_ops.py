@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import FLOAT, dtype_named
-from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, call_chain, flops
+from ipu_emu.ops.core import BoundOp, Call, OpDef, call_chain, flops
 from ipu_emu.ops.core.kernel_helpers import copies_in_place, storage
+from ipu_emu.ops.core.shape_rules import same
 from ipu_emu.ops.updates.adam_update import norm
 
 
@@ -31,10 +32,6 @@ def limit(norms: Sequence[NDArray[Any]], scale: NDArray[Any], out: NDArray[Any],
     out[()] = max_norm / max(max_norm, norm)
 
 
-def _norm(bound: BoundOp) -> Call:
-    return partial(measure, storage(bound.input(0)), bound.outputs[0])
-
-
 def _factor(bound: BoundOp) -> Call:
     *norms, scale = (bound.input(index) for index in range(len(bound.inputs)))
     return partial(limit, norms, scale, bound.outputs[0], float(bound.node.attribute("max_norm", 1.0)))
@@ -45,14 +42,6 @@ def _clip(bound: BoundOp) -> Call:
     return call_chain(*copies_in_place(bound), partial(np.multiply, gradient, bound.input(1), gradient))
 
 
-def _scalar(node: Node) -> OutputTypes:
-    return [(FLOAT, ())]
-
-
-def _gradient(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, node.input(0).shape)]
-
-
 _MOST = 4096
 
 OPS = [
@@ -60,11 +49,11 @@ OPS = [
         "GradientNorm",
         (1, 1),
         lambda node: [(dtype_named("DOUBLE"), ())],
-        _norm,
+        lambda bound: partial(measure, storage(bound.input(0)), bound.outputs[0]),
         flops(lambda node: 2 * node.input(0).nelms),
     ),
     # (norm..., the factor by which the updates multiply the gradients)
-    OpDef("ClipFactor", (2, _MOST), _scalar, _factor, flops(lambda node: 2 * len(node.inputs))),
+    OpDef("ClipFactor", (2, _MOST), lambda node: [(FLOAT, ())], _factor, flops(lambda node: 2 * len(node.inputs))),
     # (g, factor)
-    OpDef("ClipGradient", (2, 2), _gradient, _clip, flops(lambda node: node.input(0).nelms), updates=(0,)),
+    OpDef("ClipGradient", (2, 2), same, _clip, flops(lambda node: node.input(0).nelms), updates=(0,)),
 ]

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
 from ipu_emu.graph.dtype import FLOAT
-from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, call_chain, flops
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, call_chain, flops
 from ipu_emu.ops.core.kernel_helpers import copies_in_place, storage
+from ipu_emu.ops.core.shape_rules import same
 
 #: The largest FLOAT16.
 _LARGEST = 65504.0
@@ -50,10 +51,6 @@ def _unscale(bound: BoundOp) -> Call:
     return call_chain(*copies_in_place(bound), partial(unscale, storage(bound.outputs[0]), bound.input(1)))
 
 
-def _unscaled(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, node.input(0).shape)]
-
-
 def adjust_loss_scale(factor: NDArray[Any], numbers: NDArray[Any], most: float) -> None:
     """Halve ``factor`` if more than the fraction ``most`` of the elements was large, else double it."""
     small, large = map(float, numbers)
@@ -88,7 +85,7 @@ def _elements(node: Node) -> int:
 OPS = [
     OpDef("CountLargeGradients", (1, _MOST), lambda node: [(FLOAT, (2,))], _count, flops(_elements)),
     # (g, factor)
-    OpDef("UndoLossScale", (2, 2), _unscaled, _unscale, flops(_elements), updates=(0,)),
+    OpDef("UndoLossScale", (2, 2), same, _unscale, flops(_elements), updates=(0,)),
     # (factor, [small, large])
     OpDef("ChangeLossScale", (2, 2), lambda node: [(FLOAT, ())], _change, flops(lambda node: 8), updates=(0,)),
     # (factor, updates since the last change, [small, large])

@@ -248,10 +248,6 @@ def _accumulate(op: IrOp, variable: str, value: str, kind: str = "Add") -> IrOp:
     return op.like("Accumulate", [variable, value], [UPDATED + variable], type=kind)
 
 
-def _sgd_plain(graph: IrGraph, op: IrOp) -> list[IrOp]:
-    return [op.like("SGD0VarUpdate", op.inputs[:2], op.outputs[:1])]
-
-
 def _sgd_combined(graph: IrGraph, op: IrOp) -> list[IrOp]:
     weight, state, gradient = op.inputs[:3]
     ops = [] if gradient.startswith("Combined") else [_accumulate(op, state, gradient, "DampenedAdd")]
@@ -365,7 +361,7 @@ _FORMS: dict[str, _Form] = {
     "Recurrence": _recurrence,
     "RecurrenceGrad": _recurrence,
     "SgdCombined": _sgd_combined,
-    "SgdPlain": _sgd_plain,
+    "SgdPlain": lambda graph, op: [op.like("SGD0VarUpdate", op.inputs[:2], op.outputs[:1])],
     "SgdSeparate": _sgd_separate,
     "Split": _split,
     "Sum": _sum,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import popdist_py
+from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
 from ipu_emu.compiler.pipeline import CompileState
@@ -39,6 +41,8 @@ from ipu_emu.session.options.option_enums import TileSet, VirtualGraphMode
 from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.session_options import SessionOptions
 
+#: The name of an executable that is saved in a folder.
+_FILE = "executable.popef"
 #: Changes that may save memory, as options of a session.
 _WORDS = {
     RemedyKind.STATES_SHARDED: (
@@ -192,6 +196,21 @@ class Compilation:
         """The key of the executable in the cache."""
         return key_of(self.final_step)
 
+    def save(self, executable: Executable, path: str, values: Mapping[str, NDArray[Any]]) -> str:
+        """Write an executable with these ``values`` of its variables; return its file, which may be in the folder."""
+        file = _file_in(path)
+        try:
+            os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
+        except OSError as error:
+            raise EmulatorError(f"Cannot make the folder of '{file}': {error.strerror}; choose another") from error
+        save_executable(executable, file, self.key(), values)
+        return file
+
+    def load(self, path: str) -> tuple[str, Executable]:
+        """Return the file and the executable that ``save`` wrote; raise EmulatorError for another model."""
+        file = _file_in(path)
+        return file, load_executable(file, self.key())
+
     def compile_options(self) -> CompileOptions:
         """Return all options of the compiler; raise EmulatorError for invalid values."""
         return with_streams(
@@ -207,6 +226,11 @@ class Compilation:
         """Inputs and anchors that I/O tiles exchange with the host."""
         anchors = [id for id in self.flow.anchors() if self.flow.art(id).tileSet() is TileSet.IO]
         return [*self.source.properties.on_io_tiles, *anchors]
+
+
+def _file_in(path: str) -> str:
+    path = os.path.expanduser(path)
+    return os.path.join(path, _FILE) if os.path.isdir(path) else path
 
 
 def _read(model: Source, options: SessionOptions, known: Mapping[str, Kind]) -> OnnxModel:

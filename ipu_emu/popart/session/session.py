@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -13,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import popdist_py
-from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, to_bytes, with_variables
+from ipu_emu.compiler.cache.executable_cache import to_bytes, with_variables
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.rewriting.reserved_prefixes import STASHED
-from ipu_emu.engine import Engine, Replicas
+from ipu_emu.engine import Engine
 from ipu_emu.errors import ArgumentTypeError, EmulatorError, SessionError
 from ipu_emu.graph import Role
 from ipu_emu.hardware import StreamingMemory
@@ -39,7 +38,6 @@ from ipu_emu.popart.types.tensor_info import TensorInfo
 from ipu_emu.program.clock import TimelineSegment
 from ipu_emu.program.executable import Executable, ProgramReport
 from ipu_emu.session.compiled_program import CompiledProgram
-from ipu_emu.session.footprint import streaming_memory_of
 from ipu_emu.session.host_weights import HostWeights
 from ipu_emu.session.loaded_program import LoadedProgram
 from ipu_emu.session.options.compile_options import data_mode, synthetic_values
@@ -48,9 +46,6 @@ from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.session_options import SessionOptions
 from ipu_emu.session.options.without_effect import without_effect
 from popdist_py import trace
-
-#: The name of an executable that is saved in a folder.
-_FILE = "executable.popef"
 
 
 class Session:
@@ -98,17 +93,16 @@ class Session:
         )
         self._random = RandomState(graph, self._options)
         self._program: LoadedProgram | None = None
-        self._given: Executable | None = None
+        self._loaded_executable: Executable | None = None
         self._weights_loaded = False
         self._runs = 0
-        self._streaming: StreamingMemory | None = None
 
     # Compilation
 
     def prepareDevice(self, loadEngine: bool = True) -> None:
         """Compile for the device, or use the executable that was loaded, and create the engine."""
         check_replaced(self._compilation.model, self._compilation.graph, self._patterns)
-        self._use(self._compilation.prepared(self._given))
+        self._use(self._compilation.prepared(self._loaded_executable))
         if loadEngine:
             self.loadEngineAndConnectStreams()
 
@@ -122,15 +116,9 @@ class Session:
     def _use(self, compiled: CompiledProgram) -> LoadedProgram:
         if self._program is not None:
             self._program.compiled = compiled
-            return self._program
-        self._program = LoadedProgram(
-            compiled,
-            self.name,
-            self._weights,
-            replicas=self._replicas(),
-            folder=self._folder,
-            watch=bool(self._options.enableFloatingPointChecks),
-        )
+        else:
+            watch = bool(self._options.enableFloatingPointChecks)
+            self._program = LoadedProgram(compiled, self.name, self._weights, folder=self._folder, watch=watch)
         return self._program
 
     @without_effect("savePopartMetadata")
@@ -140,21 +128,16 @@ class Session:
         In a folder the file is executable.popef; folders that do not exist are made.
         """
         values = self._weights.values if saveVariables else {}
-        file = self._file_in(path)
-        try:
-            os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
-        except OSError as error:
-            raise EmulatorError(f"Cannot make the folder of '{file}': {error.strerror}; choose another") from error
-        save_executable(self.executable, file, self._compilation.key(), values)
-        self._compiled.saved(file)
+        self._compiled.saved(self._compilation.save(self.executable, path, values))
 
     def loadExecutable(self, path: str) -> None:
         """Load the executable from a file instead of compiling, and the values of variables if the file has them."""
-        file, compilation = self._file_in(path), self._compilation
-        loaded = load_executable(file, compilation.key())
+        compilation = self._compilation
+        file, loaded = compilation.load(path)
         self._weights.values |= {id: value for id, value in loaded.graph.data.items() if id in self._weights.values}
-        self._given = with_variables(loaded, compilation.graph.data | self._weights.values)
-        self._use(CompiledProgram(compilation.final_step, self._given, compilation.target)).file = Path(file)
+        self._loaded_executable = with_variables(loaded, compilation.graph.data | self._weights.values)
+        compiled = CompiledProgram(compilation.final_step, self._loaded_executable, compilation.target)
+        self._use(compiled).file = Path(file)
 
     def saveVariables(self, path: str) -> None:
         """Write the host's values of variables, with the executable that they belong to."""
@@ -163,10 +146,6 @@ class Session:
     def getSerializedGraph(self) -> bytes:
         """The compiled graph as bytes, in the emulator's own form."""
         return to_bytes(self.executable, self._compilation.key())
-
-    def _file_in(self, path: str) -> str:
-        path = os.path.expanduser(path)
-        return os.path.join(path, _FILE) if os.path.isdir(path) else path
 
     def loadEngineAndConnectStreams(self) -> None:
         """Attach to the device and load the executable."""
@@ -186,10 +165,6 @@ class Session:
             self._weights.load(engine)
         self._weights_loaded = self._weights_loaded or not self._training
 
-    def _replicas(self) -> Replicas:
-        target = self._compilation.target
-        return Replicas(local=target.local, offset=target.offset, total=target.total)
-
     @property
     def _compiled(self) -> LoadedProgram:
         if self._program is None:
@@ -202,12 +177,6 @@ class Session:
             raise SessionError("The session has no engine; call prepareDevice() first")
         return self._program
 
-    @property
-    def _loaded(self) -> Engine:
-        engine = self._on_device.engine
-        assert engine is not None
-        return engine
-
     def _prepared_for(self, call: str) -> Engine:
         """The engine; raise SessionError if ``call`` came before prepareDevice."""
         if self._program is None or self._program.engine is None:
@@ -217,17 +186,14 @@ class Session:
     @property
     def engine(self) -> Engine:
         """The engine, which holds the values of the local replicas. An extension of PopART."""
-        return self._loaded
+        engine = self._on_device.engine
+        assert engine is not None
+        return engine
 
     @property
     def streamingMemory(self) -> StreamingMemory:
         """The Streaming Memory of this instance; off-chip tensors take part of it. An extension of PopART."""
-        if self._streaming is None:
-            plan, local = self.executable.plan, self.replicationFactor
-            taken = local * sum(plan.streaming_bytes_of(ipu) for ipu in range(plan.ipus))
-            folder = self._folder
-            self._streaming = StreamingMemory(streaming_memory_of(self.deviceInfo.device), taken=taken, folder=folder)
-        return self._streaming
+        return self._compiled.streaming_memory
 
     @property
     def executable(self) -> Executable:
@@ -249,7 +215,7 @@ class Session:
         offline = self.deviceInfo.connectionType is DeviceConnectionType.Never
         if offline and not self._steps.is_measured:
             raise EmulatorError("Offline IPU device is not configured for execution")
-        engine = self._loaded
+        engine = self.engine
         if not self._weights_loaded and self._weights.values:
             raise SessionError(
                 "Must call weightsFromHost before run as the model has initializers and the session has been created "
@@ -268,7 +234,7 @@ class Session:
 
     def wallSeconds(self) -> dict[str, float]:
         """Measured seconds of all runs: compute, collectives, host I/O, other, total. An extension of PopART."""
-        return self._loaded.wall.seconds()
+        return self.engine.wall.seconds()
 
     # Random numbers
 
@@ -286,7 +252,7 @@ class Session:
 
     def setRNGState(self, state: Sequence[int]) -> None:
         """Continue the random numbers from a state that ``getRNGState`` returned."""
-        self._random.set_state(lambda: self._loaded, state)
+        self._random.set_state(lambda: self.engine, state)
 
     # Weights
 
@@ -354,12 +320,10 @@ class Session:
                 "MutableVoidData> &) is called."
             )
         self.weightsToHost()
-        self._external.save(filename, self._compilation.model.data, self._saved_variables())
-
-    def _saved_variables(self) -> dict[str, NDArray[Any]]:
         streamed = not self._options.disableGradAccumulationTensorStreams
         variables = self._weights.values | (self._weights.accumulators if streamed else {})
-        return {id: value for id, value in variables.items() if not id.startswith(STASHED)}
+        saved = {id: value for id, value in variables.items() if not id.startswith(STASHED)}
+        self._external.save(filename, self._compilation.model.data, saved)
 
     def updateExternallySavedTensorLocations(self, fromLocation: str, toLocation: str) -> None:
         """Move the file ``fromLocation`` of external data; ``modelToHost`` then refers to ``toLocation``."""
@@ -428,11 +392,11 @@ class Session:
 
     def close(self) -> None:
         """Disconnect from the collectives and release the device. An extension of PopART."""
-        if self._program is not None and self._program.engine is not None:
-            self._program.close()
-            self.deviceInfo.detach()
-        if self._streaming is not None:
-            self._streaming.clear()
+        if self._program is not None:
+            self._program.streaming_memory.clear()
+            if self._program.engine is not None:
+                self._program.close()
+                self.deviceInfo.detach()
 
 
 class InferenceSession(Session):

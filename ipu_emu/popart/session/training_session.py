@@ -16,7 +16,7 @@ from ipu_emu.errors import EmulatorError, PoplarRuntimeError
 from ipu_emu.graph import Role
 from ipu_emu.onnx.files import Source
 from ipu_emu.popart.devices.device_manager import DeviceInfo
-from ipu_emu.popart.optimisers.optimizer import Optimizer, check_replacement, checked_optimizer
+from ipu_emu.popart.optimisers.optimiser import Optimizer, check_replacement, checked_optimiser
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import InputShapeInfo
 from ipu_emu.popart.session.session import Session
@@ -45,7 +45,7 @@ class TrainingSession(Session):
         name: str = "training",
     ) -> None:
         self._loss = loss
-        self._optimizer = copy(checked_optimizer(optimizer))
+        self._optimiser = copy(checked_optimiser(optimizer))
         super().__init__(
             fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name, self._training_options, patterns
         )
@@ -53,7 +53,7 @@ class TrainingSession(Session):
 
     def _training_options(self, options: SessionOptions) -> TrainingOptions:
         held = bool(options.ensureFp32LossScaleTensor)
-        return TrainingOptions(self._loss, self._optimizer.plan, loss_scaler(options), options.trained(), held)
+        return TrainingOptions(self._loss, self._optimiser.plan, loss_scaler(options), options.trained(), held)
 
     @contextmanager
     def _engine_for(self, handle: str, engine: Engine) -> Iterator[Engine]:
@@ -78,8 +78,8 @@ class TrainingSession(Session):
 
     def updateOptimizerFromHost(self, optimizer: Optimizer) -> None:
         """Use the values of ``optimizer`` from the next run on; raise EmulatorError if a constant value differs."""
-        check_replacement(self._optimizer, checked_optimizer(optimizer))
-        self._optimizer = copy(optimizer)
+        check_replacement(self._optimiser, checked_optimiser(optimizer))
+        self._optimiser = copy(optimizer)
         compilation = self._compilation
         loss = compilation.model.tensor(self._loss).dtype
         for id, scalar in update_scalars(compilation.step, optimizer.plan, loss).items():

@@ -36,12 +36,9 @@ def _prefix(value: str, of: str) -> Callable[[], str]:
     return prefix
 
 
-def _default(value: str) -> Callable[[], str]:
-    return _prefix(f"{value}___default___", f"the {value} of all weights without their own")
-
-
-def _specific(value: str) -> Callable[[], str]:
-    return _prefix(f"{value}___specific___", f"the {value} of one weight")
+def _scopes(value: str) -> tuple[Callable[[], str], Callable[[], str]]:
+    default = _prefix(f"{value}___default___", f"the {value} of all weights without their own")
+    return default, _prefix(f"{value}___specific___", f"the {value} of one weight")
 
 
 reservedGradientPrefix = _prefix(prefixes.GRADIENT, "a gradient")
@@ -68,31 +65,21 @@ reservedLossScalingPrefix = _prefix("lossScaling_", "the loss scaling")
 reservedAutomaticLossScalePrefix = _prefix("AutomaticLossScaleProxy___", "a tracked tensor of automatic loss scaling")
 reservedSeedModifierPrefix = _prefix("randomSeedModifier___", "the modifier of the random seed")
 
-reservedDefaultWeightDecayScaleFactor0Prefix = _default("weightDecayScaleFactor0")
-reservedSpecificWeightDecayScaleFactor0Prefix = _specific("weightDecayScaleFactor0")
-reservedDefaultScaledLearningRate0Prefix = _default("scaledLearningRate0")
-reservedSpecificScaledLearningRate0Prefix = _specific("scaledLearningRate0")
-reservedDefaultScaledLearningRate1Prefix = _default("scaledLearningRate1")
-reservedSpecificScaledLearningRate1Prefix = _specific("scaledLearningRate1")
-reservedDefaultScaledWeightDecay1Prefix = _default("scaledWeightDecay1")
-reservedSpecificScaledWeightDecay1Prefix = _specific("scaledWeightDecay1")
-reservedDefaultDampeningScaleFactor1Prefix = _default("dampeningScaleFactor1")
-reservedSpecificDampeningScaleFactor1Prefix = _specific("dampeningScaleFactor1")
-reservedDefaultScaledMomentum1Prefix = _default("scaledMomentum1")
-reservedSpecificScaledMomentum1Prefix = _specific("scaledMomentum1")
-reservedDefaultLearningRatePrefix = _default("learningRate")
-reservedSpecificLearningRatePrefix = _specific("learningRate")
-reservedDefaultWeightDecayPrefix = _default("weightDecay")
-reservedSpecificWeightDecayPrefix = _specific("weightDecay")
-reservedDefaultLossScalingPrefix = _default("lossScaling")
-reservedSpecificLossScalingPrefix = _specific("lossScaling")
-reservedDefaultMaxWeightNormPrefix = _default("maxWeightNorm")
-reservedSpecificMaxWeightNormPrefix = _specific("maxWeightNorm")
-reservedDefaultAdamBeta1Prefix = _default("adamBeta1")
-reservedSpecificAdamBeta1Prefix = _specific("adamBeta1")
-reservedDefaultAdamBeta2Prefix = _default("adamBeta2")
-reservedSpecificAdamBeta2Prefix = _specific("adamBeta2")
-reservedDefaultAdamEpsPrefix = _default("adamEps")
-reservedSpecificAdamEpsPrefix = _specific("adamEps")
-reservedDefaultStepPrefix = _default("step")
-reservedSpecificStepPrefix = _specific("step")
+reservedDefaultWeightDecayScaleFactor0Prefix, reservedSpecificWeightDecayScaleFactor0Prefix = _scopes(
+    "weightDecayScaleFactor0"
+)
+reservedDefaultScaledLearningRate0Prefix, reservedSpecificScaledLearningRate0Prefix = _scopes("scaledLearningRate0")
+reservedDefaultScaledLearningRate1Prefix, reservedSpecificScaledLearningRate1Prefix = _scopes("scaledLearningRate1")
+reservedDefaultScaledWeightDecay1Prefix, reservedSpecificScaledWeightDecay1Prefix = _scopes("scaledWeightDecay1")
+reservedDefaultDampeningScaleFactor1Prefix, reservedSpecificDampeningScaleFactor1Prefix = _scopes(
+    "dampeningScaleFactor1"
+)
+reservedDefaultScaledMomentum1Prefix, reservedSpecificScaledMomentum1Prefix = _scopes("scaledMomentum1")
+reservedDefaultLearningRatePrefix, reservedSpecificLearningRatePrefix = _scopes("learningRate")
+reservedDefaultWeightDecayPrefix, reservedSpecificWeightDecayPrefix = _scopes("weightDecay")
+reservedDefaultLossScalingPrefix, reservedSpecificLossScalingPrefix = _scopes("lossScaling")
+reservedDefaultMaxWeightNormPrefix, reservedSpecificMaxWeightNormPrefix = _scopes("maxWeightNorm")
+reservedDefaultAdamBeta1Prefix, reservedSpecificAdamBeta1Prefix = _scopes("adamBeta1")
+reservedDefaultAdamBeta2Prefix, reservedSpecificAdamBeta2Prefix = _scopes("adamBeta2")
+reservedDefaultAdamEpsPrefix, reservedSpecificAdamEpsPrefix = _scopes("adamEps")
+reservedDefaultStepPrefix, reservedSpecificStepPrefix = _scopes("step")

@@ -25,14 +25,6 @@ def _elu(call: Call) -> Value:
     return x.op("Relu").scaled(scale) + low.op("Expm1").scaled(alpha * scale)
 
 
-def _celu(call: Call) -> Value:
-    return call.x.op("Celu", alpha=float(call.get("alpha", 1)))
-
-
-def _leaky(call: Call) -> Value:
-    return call.x.op("LeakyRelu", alpha=float(call.get("negative_slope", 0.01)))
-
-
 def _rrelu(call: Call) -> Value:
     low, high = float(call.get("lower", 1 / 8)), float(call.get("upper", 1 / 3))
     x = call.x
@@ -49,19 +41,11 @@ def _prelu(call: Call) -> Value:
     return x.op("PRelu", weight)
 
 
-def _hardtanh(call: Call) -> Value:
-    return _between(call.x, call.get("min_val", -1), call.get("max_val", 1))
-
-
 def _between(x: Value, low: float, high: float) -> Value:
     """``x`` between limits, at which the gradient is 0."""
     if x.tensor.dtype.is_float:
         return x.op("ClipBetween", low=float(low), high=float(high), open=1)
     return x.op("Max", x.like(low)).op("Min", x.like(high))
-
-
-def _hardsigmoid(call: Call) -> Value:
-    return call.x.op("HardSigmoid", alpha=1 / 6, beta=0.5)
 
 
 def _hardshrink(call: Call) -> Value:
@@ -81,10 +65,6 @@ def _softplus(call: Call) -> Value:
     scaled = x.scaled(beta)
     linear = scaled.op("Greater", x.like(threshold))
     return linear.op("Where", x, scaled.op("Softplus").scaled(1 / beta))
-
-
-def _log_sigmoid(call: Call) -> Value:
-    return -(-call.x).op("Softplus")
 
 
 def _threshold(call: Call) -> Value:
@@ -118,16 +98,16 @@ RULES: dict[str, Rule] = {
     "_log_softmax": _softmax("LogSoftmax"),
     "_safe_softmax": _safe_softmax,
     "_softmax": _softmax("Softmax"),
-    "celu": _celu,
+    "celu": lambda call: call.x.op("Celu", alpha=float(call.get("alpha", 1))),
     "elu": _elu,
     "gelu": _gelu,
     "glu": in_float(_glu),
     "hardshrink": _hardshrink,
-    "hardsigmoid": _hardsigmoid,
+    "hardsigmoid": lambda call: call.x.op("HardSigmoid", alpha=1 / 6, beta=0.5),
     "hardswish": _plain("HardSwish"),
-    "hardtanh": _hardtanh,
-    "leaky_relu": _leaky,
-    "log_sigmoid_forward": _log_sigmoid,
+    "hardtanh": lambda call: _between(call.x, call.get("min_val", -1), call.get("max_val", 1)),
+    "leaky_relu": lambda call: call.x.op("LeakyRelu", alpha=float(call.get("negative_slope", 0.01))),
+    "log_sigmoid_forward": lambda call: -(-call.x).op("Softplus"),
     "log_softmax": _softmax("LogSoftmax"),
     "mish": _plain("Mish"),
     "prelu": _prelu,

@@ -176,10 +176,6 @@ def _bitwise(logical: str, bits: str) -> Rule:
     return rule
 
 
-def _not(call: Call) -> Value:
-    return call.x.op("Not" if call.x.tensor.dtype is BOOL else "BitwiseNot")
-
-
 def _addcmul(call: Call) -> Value:
     x, a, b = (call.as_type(call[name], call.dtype) for name in ("self", "tensor1", "tensor2"))
     value = call.get("value", 1)
@@ -198,21 +194,9 @@ def _lerp(call: Call) -> Value:
     return weight.op("Abs").op("Less", weight.like(0.5)).op("Where", x + (end - x) * weight, far)
 
 
-def _rsqrt(call: Call) -> Value:
-    return _x(call).op("Sqrt").op("Reciprocal")
-
-
 def _atan2(call: Call) -> Value:
     y, x = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
     return y.op("Atan2", x)
-
-
-def _isnan(call: Call) -> Value:
-    return call.x.op("IsNaN")
-
-
-def _isinf(call: Call) -> Value:
-    return call.x.op("IsInf")
 
 
 def _isfinite(call: Call) -> Value:
@@ -225,14 +209,6 @@ def _is_negative(x: Value) -> Value:
     if x.tensor.dtype is BOOL:
         return x.op("And", x.op("Not"))
     return (x.op("Atan2", x.like(-1)) if x.tensor.dtype.is_float else x).op("Less", x.like(0))
-
-
-def _square(call: Call) -> Value:
-    return call.x * call.x
-
-
-def _frac(call: Call) -> Value:
-    return call.x - _truncated(call.x)
 
 
 def _unless_integer(function: Callable[[Value], Value]) -> Rule:
@@ -282,17 +258,9 @@ def _nan_to_num(call: Call) -> Value:
     return x.op("IsNaN").op("Where", call.number(nan, x), y)
 
 
-def _to(call: Call) -> Value:
-    return cast(call.x, call.dtype)
-
-
 def _copy(call: Call) -> Value:
     source = cast(call.of(call["src"]), call.type_of(call.first))
     return source.spread_to(tuple(call.first.shape))
-
-
-def _filled(call: Call) -> Value:
-    return call.as_type(call["value"], call.type_of(call.first)).spread_to(tuple(call.first.shape))
 
 
 def _constantly(number: float | None) -> Rule:
@@ -347,13 +315,13 @@ _NAMES = {
 
 RULES: dict[str, Rule] = {
     **{name: _function(type) for name, type in _NAMES.items()},
-    "_to_copy": _to,
+    "_to_copy": lambda call: cast(call.x, call.dtype),
     "add": _add,
     "addcdiv": in_float(_addcmul),
     "addcmul": in_float(_addcmul),
     "atan2": _atan2,
     "bitwise_and": _bitwise("And", "BitwiseAnd"),
-    "bitwise_not": _not,
+    "bitwise_not": lambda call: call.x.op("Not" if call.x.tensor.dtype is BOOL else "BitwiseNot"),
     "bitwise_or": _bitwise("Or", "BitwiseOr"),
     "bitwise_xor": _bitwise("Xor", "BitwiseXor"),
     "ceil": _unless_integer(lambda x: x.op("Ceil")),
@@ -368,18 +336,18 @@ RULES: dict[str, Rule] = {
     "div": _div,
     "eq": _compare("Equal"),
     "exp2": lambda call: call.number(2, _x(call)).op("Pow", _x(call)),
-    "fill": _filled,
+    "fill": lambda call: call.as_type(call["value"], call.type_of(call.first)).spread_to(tuple(call.first.shape)),
     "floor": _unless_integer(lambda x: x.op("Floor")),
     "floor_divide": in_float(_floor_divide),
     "fmod": _fmod,
-    "frac": _frac,
+    "frac": lambda call: call.x - _truncated(call.x),
     "full_like": _constantly(None),
     "ge": _compare("GreaterOrEqual"),
     "gt": _compare("Greater"),
     "hypot": in_float(_hypot),
     "isfinite": _isfinite,
-    "isinf": _isinf,
-    "isnan": _isnan,
+    "isinf": lambda call: call.x.op("IsInf"),
+    "isnan": lambda call: call.x.op("IsNaN"),
     "le": _compare("LessOrEqual"),
     "lerp": in_float(_lerp),
     "logaddexp": in_float(_logaddexp),
@@ -404,13 +372,13 @@ RULES: dict[str, Rule] = {
     "rad2deg": lambda call: _x(call).scaled(180 / pi),
     "remainder": _remainder,
     "round": in_float(_round),
-    "rsqrt": _rsqrt,
+    "rsqrt": lambda call: _x(call).op("Sqrt").op("Reciprocal"),
     "rsub": _rsub,
     "sgn": _sgn,
     "sign": _sgn,
     "signbit": lambda call: _is_negative(call.x),
     "sinc": in_float(lambda call: _sinc(_x(call))),
-    "square": _square,
+    "square": lambda call: call.x * call.x,
     "sub": lambda call: _add(call, -1),
     "trunc": _unless_integer(_truncated),
     "where": _where,

@@ -84,14 +84,6 @@ def _moments(call: Call) -> tuple[Value, Value]:
     return total / total.like(max(count - _correction(call), 0)), mean
 
 
-def _var(call: Call) -> Value:
-    return _moments(call)[0].shaped(call.shape)
-
-
-def _std(call: Call) -> Value:
-    return root(_moments(call)[0]).shaped(call.shape)
-
-
 def _var_mean(call: Call) -> list[Value]:
     return [moment.shaped(tuple(out.shape)) for moment, out in zip(_moments(call), call.outputs, strict=True)]
 
@@ -195,10 +187,6 @@ def _nansum(call: Call) -> Value:
     return _reduced("ReduceSum", x.op("IsNaN").op("Where", x.like(0), x), call.axes(), call.get("keepdim", False))
 
 
-def _bucketize(call: Call) -> Value:
-    return _places_in(call, "boundaries", right=bool(call.get("right", False)))
-
-
 def _searchsorted(call: Call) -> Value:
     if call.get("sorter") is not None:
         raise call.refuse("sorter is not supported; sort the sequence before")
@@ -227,7 +215,7 @@ RULES: dict[str, Rule] = {
     "argmax": _arg("ArgMax"),
     "argmin": _arg("ArgMin"),
     "argsort": lambda call: _sort(call)[1],
-    "bucketize": _bucketize,
+    "bucketize": lambda call: _places_in(call, "boundaries", right=bool(call.get("right", False))),
     "count_nonzero": _count_nonzero,
     "cumprod": in_float(_cumprod),
     "cumsum": _cumsum,
@@ -242,10 +230,10 @@ RULES: dict[str, Rule] = {
     "prod": _reduction("ReduceProd"),
     "searchsorted": _searchsorted,
     "sort": _sort,
-    "std": in_float(_std),
+    "std": in_float(lambda call: root(_moments(call)[0]).shaped(call.shape)),
     "std_mean": in_float(_std_mean),
     "sum": _reduction("ReduceSum"),
     "topk": _topk,
-    "var": in_float(_var),
+    "var": in_float(lambda call: _moments(call)[0].shaped(call.shape)),
     "var_mean": in_float(_var_mean),
 }

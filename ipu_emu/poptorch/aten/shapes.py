@@ -46,10 +46,6 @@ def _t(call: Call) -> Value:
     return transposed
 
 
-def _permute(call: Call) -> Value:
-    return _transposed(call.x, call.axes("dims"))
-
-
 def _movedim(call: Call) -> Value:
     rank = call.first.dim()
     source, target = call.axes("source"), call.axes("destination")
@@ -133,10 +129,6 @@ def _repeat_interleave(call: Call) -> Value:
         x, axis = x.shaped((x.tensor.nelms,)), 0
     places = np.repeat(np.arange(x.tensor.shape[axis]), count)
     return x.op("Gather", call.constant(places, np.int32), axis=int(axis) % x.tensor.rank)
-
-
-def _flip(call: Call) -> Value:
-    return call.atleast_1d.op("Reverse", dimensions=call.axes("dims"))
 
 
 def _roll(call: Call) -> Value:
@@ -288,12 +280,12 @@ RULES: dict[str, Rule] = {
     "diagonal": _diagonal,
     "expand": _expand,
     "flatten": _shaped,
-    "flip": _flip,
+    "flip": lambda call: call.atleast_1d.op("Reverse", dimensions=call.axes("dims")),
     "lift_fresh": _same,
     "lift_fresh_copy": _same,
     "movedim": _movedim,
     "narrow": _narrow,
-    "permute": _permute,
+    "permute": lambda call: _transposed(call.x, call.axes("dims")),
     "pixel_shuffle": _pixel_shuffle,
     "pixel_unshuffle": _pixel_unshuffle,
     "reflection_pad1d": _edges("reflect"),

@@ -173,7 +173,7 @@ class AsynchronousDataAccessor:
                 "The DataLoader already uses an AsynchronousDataAccessor internally. Either use that one, or use "
                 "DataLoaderMode.Sync"
             )
-        self._dataset, self._rebatched = dataset, rebatched_size
+        self._dataset = dataset
         context: Any = torch.multiprocessing.get_context(_METHODS[SharingStrategy(sharing_strategy)])
         self._free, self._ready, self._commands = context.Queue(), context.Queue(), context.Queue()
         count = max(int(buffer_size), 2)

@@ -96,8 +96,7 @@ def _filled(value: Any, source: Any) -> Any:
     if type(value) in PARSERS:
         return PARSERS[type(value)].reconstruct(value, source)
     if isinstance(value, Mapping):
-        parts = {key: _filled(part, source) for key, part in value.items()}
-        return parts if type(value) is dict else _like(value, parts)
+        return _mapping(type(value), {key: _filled(part, source) for key, part in value.items()})
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(_filled(part, source) for part in value))
     if isinstance(value, tuple | list):
@@ -105,11 +104,11 @@ def _filled(value: Any, source: Any) -> Any:
     return value
 
 
-def _like(value: Any, parts: dict[Any, Any]) -> Any:
+def _mapping(kind: type, parts: dict[Any, Any]) -> Any:
     try:
-        return type(value)(**parts)
+        return kind(**parts)
     except TypeError:
-        return type(value)(parts)
+        return kind(parts)
 
 
 def _match(name: str, old: Any, new: Any, matches: list[torch.Tensor]) -> None:
@@ -216,13 +215,7 @@ def rebuilt(structure: Any, leaves: list[Any]) -> Any:
         original, tensors = parts
         return PARSERS[kind].reconstruct(original, iter([rebuilt(part, leaves) for part in tensors]))
     if issubclass(kind, Mapping):
-        filled = {key: rebuilt(part, leaves) for key, part in parts}
-        if kind is dict:
-            return filled
-        try:
-            return kind(**filled)
-        except TypeError:
-            return kind(filled)
+        return _mapping(kind, {key: rebuilt(part, leaves) for key, part in parts})
     values = [rebuilt(part, leaves) for part in parts]
     return kind(*values) if hasattr(kind, "_fields") else kind(values)
 

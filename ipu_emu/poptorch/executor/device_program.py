@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ipu_emu.hostio.feeds.array_feed import ArrayFeed
 from ipu_emu.hostio.step_runner import StepRunner
 from ipu_emu.poptorch.dtypes import as_numpy
 from ipu_emu.poptorch.errors import Error
-from ipu_emu.poptorch.executor.arguments import anchor_array
+from ipu_emu.poptorch.executor.arguments import anchor_array, as_output, rebuilt
 from ipu_emu.poptorch.executor.compiling import compile_trace
 from ipu_emu.poptorch.executor.session_options import session_options
 from ipu_emu.poptorch.options.options import Options
@@ -31,9 +32,15 @@ from popdist_py.trace import Category, span
 
 
 class DeviceProgram(LoadedProgram):
-    """``attach`` loads the weights; ``run`` runs one step."""
+    """``attach`` loads the weights of ``module``; ``run`` runs one step.
 
-    def __init__(self, trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> None:
+    Since the device and the module had the same values, the device has trained weights (``is_trained``), or changed
+    buffers (``has_new_buffers``).
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, trace: ModuleTrace, options: Options, rule: UpdateRule | None
+    ) -> None:
         compiled, training = compile_trace(trace, options, rule), rule is not None
         session = session_options(options, training=training, ipus=compiled.target.ipus)
         super().__init__(
@@ -43,7 +50,8 @@ class DeviceProgram(LoadedProgram):
             folder=engine_options(session.engineOptions).get(STREAMING_FOLDER),
             watch=bool(session.enableFloatingPointChecks),
         )
-        self.trace, self.options, self.rule = trace, options, rule
+        self.module, self.trace, self.options, self.rule = module, trace, options, rule
+        self.is_trained = self.has_new_buffers = False
         self.seconds: list[tuple[float, float, float]] = []
         self.random_state = (int(options.random_seed or 0), 0)
         self._steps = StepRunner(data_mode(session), frozenset())
@@ -59,26 +67,27 @@ class DeviceProgram(LoadedProgram):
 
     # Weights
 
-    def take(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Set the values of parameters and buffers from the host's tensors, for the next ``attach`` or ``upload``."""
-        for name, tensor in tensors.items():
-            if name in self.weights.values:
+    def take(self, names: Collection[str] | None = None) -> None:
+        """Set the values of parameters and buffers, by default of all, for the next ``attach`` or ``upload``."""
+        for name, tensor in tensors_of(self.module).items():
+            if name in self.weights.values and (names is None or name in names):
                 self.weights.values[name] = as_numpy(tensor)
 
-    def give(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Copy the device's values to the host's tensors."""
+    def give(self) -> None:
+        """Copy the device's values to the module."""
+        self.is_trained = self.has_new_buffers = False  # first, because reading tensors would fetch again
         self.fetch()
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-            for name, tensor in tensors.items():
+            for name, tensor in tensors_of(self.module).items():
                 value = self.weights.values.get(name)
                 if value is not None:
                     tensor.detach().copy_(torch.from_numpy(np.array(value)).reshape(tensor.shape))
 
-    def states(self) -> dict[str, NDArray[Any]]:
+    def states(self) -> dict[str, torch.Tensor]:
         """The optimiser's states by id."""
         self.fetch()
-        graph = self.compiled.step.graph
-        return {n: v for n, v in self.weights.values.items() if graph.tensors[n].role is Role.STATE}
+        graph, values = self.compiled.step.graph, self.weights.values
+        return {n: torch.from_numpy(np.array(v)) for n, v in values.items() if graph.tensors[n].role is Role.STATE}
 
     def set_states(self, states: Mapping[str, Any]) -> None:
         """Set states that exist; the others keep their values."""
@@ -88,17 +97,18 @@ class DeviceProgram(LoadedProgram):
                 self.weights.take(name, np.asarray(value).astype(self.weights.values[name].dtype))
         self.upload()
 
-    def scalars(self, rule: UpdateRule) -> dict[str, float]:
+    def scalars(self) -> dict[str, float]:
         """The values of the optimiser's scalars by id."""
         assert self.trace.loss is not None
+        assert self.rule is not None
         loss = self.trace.graph.tensors[self.trace.loss].dtype
-        return {id: scalar.value for id, scalar in update_scalars(self.compiled.step, rule, loss).items()}
+        return {id: scalar.value for id, scalar in update_scalars(self.compiled.step, self.rule, loss).items()}
 
     def set_scalars(self, rule: UpdateRule) -> None:
         """Use the values of ``rule`` from the next step on; raise Error if a constant one differs."""
         self.rule = rule
         tensors, data = self.compiled.step.graph.tensors, self.compiled.step.graph.data
-        for id, value in self.scalars(rule).items():
+        for id, value in self.scalars().items():
             if tensors[id].role is Role.SCALAR:
                 scaled = self.options.Training.auto_loss_scaling and id.startswith("lossScaling")
                 if not scaled:
@@ -132,7 +142,22 @@ class DeviceProgram(LoadedProgram):
         ended = time.perf_counter()
         self.seconds.append((begun - started, ended - begun, 0.0))
         del self.seconds[:-100]
+        self.is_trained, self.has_new_buffers = self.rule is not None, bool(self.trace.changed_buffers)
         return outputs
+
+    def result(self, outputs: Mapping[str, NDArray[Any]], inputs: Sequence[torch.Tensor]) -> Any:
+        """Return what forward returns, from the ``outputs`` of a step; change the ``inputs`` that forward changes."""
+        for number, id in self.trace.changed_inputs.items():
+            source = torch.from_numpy(np.asarray(outputs[id])).reshape(-1)
+            if source.numel() == inputs[number].numel():
+                with torch.no_grad():
+                    inputs[number].copy_(source.reshape(inputs[number].shape))
+        leaves = []
+        for output in self.trace.outputs:
+            if isinstance(output, torch.Tensor):
+                warnings.warn("A tensor of the host is returned as it is, without a batch", stacklevel=3)
+            leaves.append(as_output(outputs[output].copy()) if isinstance(output, str) else output)
+        return rebuilt(self.trace.structure, leaves)
 
     def _grouped(self, array: NDArray[Any]) -> NDArray[Any]:
         """Repeat the values that the replicas of a group share."""
@@ -149,13 +174,10 @@ class DeviceProgram(LoadedProgram):
 
 
 class TrainedState:
-    """Weights, optimiser states and scalars on the device, as checkpoints save and restore them.
+    """Weights, optimiser states and scalars on the device, as checkpoints save and restore them."""
 
-    ``changed`` is called after values were restored, which the module must then fetch.
-    """
-
-    def __init__(self, program: DeviceProgram, changed: Callable[[], None]) -> None:
-        self._program, self._changed = program, changed
+    def __init__(self, program: DeviceProgram) -> None:
+        self._program = program
 
     @property
     def engine(self) -> Engine:
@@ -165,6 +187,12 @@ class TrainedState:
         return self._program.engine
 
     def restore(self, values: Mapping[str, NDArray[Any]]) -> None:
-        """Set the values."""
+        """Set the values, which the module must then fetch."""
         self._program.restore(values)
-        self._changed()
+        self._program.is_trained = True
+
+
+def tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a module by name."""
+    tensors = dict(module.named_parameters(remove_duplicate=False))
+    return tensors | dict(module.named_buffers(remove_duplicate=False))

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from torch.utils.hooks import RemovableHandle
 
-class _Hooks(dict[int, Callable[[], None]]):
-    def add(self, hook: Callable[[], None], when: str) -> _Handle:
-        if not callable(hook):
-            raise RuntimeError(f"{when}-compile hook must be callable")
-        number = max(self, default=0) + 1
-        self[number] = hook
-        return _Handle(self, number)
-
-
-class _Handle:
-    """Removes a hook."""
-
-    def __init__(self, hooks: _Hooks, number: int) -> None:
-        self._hooks, self._number = hooks, number
-
-    def remove(self) -> None:
-        self._hooks.pop(self._number, None)
-
-
+_Hook = Callable[[], None]
 #: PopTorch's hooks belong to the process, not to a model.
-_BEFORE, _AFTER = _Hooks(), _Hooks()
+_BEFORE: OrderedDict[int, _Hook] = OrderedDict()
+_AFTER: OrderedDict[int, _Hook] = OrderedDict()
 
 
-def registerPreCompileHook(hook: Callable[[], None]) -> _Handle:
+def registerPreCompileHook(hook: _Hook) -> RemovableHandle:
     """Call ``hook`` before every compilation."""
-    return _BEFORE.add(hook, "Pre")
+    return _registered(hook, _BEFORE, "Pre")
 
 
-def registerPostCompileHook(hook: Callable[[], None]) -> _Handle:
+def registerPostCompileHook(hook: _Hook) -> RemovableHandle:
     """Call ``hook`` after every compilation."""
-    return _AFTER.add(hook, "Post")
+    return _registered(hook, _AFTER, "Post")
+
+
+def _registered(hook: _Hook, hooks: OrderedDict[int, _Hook], when: str) -> RemovableHandle:
+    if not callable(hook):
+        raise RuntimeError(f"{when}-compile hook must be callable")
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
 
 
 @contextmanager

@@ -16,7 +16,7 @@ _READS = frozenset(("forward", "_parameters", "_buffers", "_modules"))
 def _sync(owner: Any) -> None:
     executor = object.__getattribute__(owner, "__dict__").get(_LINK)
     if executor is not None:
-        executor._weights_are_read()
+        executor.copyWeightsToHostIfNeeded()
 
 
 def executor_of(module: Any) -> Any:

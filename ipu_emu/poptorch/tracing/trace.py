@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import BLOCK, GraphWriter
 from ipu_emu.poptorch.tracing.argument_parsers import PARSERS
 from ipu_emu.poptorch.tracing.current_trace import CURRENT
+from ipu_emu.poptorch.tracing.host_state import HostState
 from ipu_emu.poptorch.tracing.intercepted_functions import Functions, check_hooks, functions_replaced
 from ipu_emu.poptorch.tracing.marked_loss import marked_loss, say_unmarked
 from ipu_emu.poptorch.tracing.recorder import OpRecorder
@@ -32,9 +33,8 @@ from popdist_py.trace import Category, span
 class ModuleTrace:
     """A traced module; ``outputs`` are tensor ids in order, or host tensors that are returned unchanged.
 
-    ``changed_inputs`` maps an input that is changed in place to the id of its new value; ``tied`` maps further names
-    of a parameter or buffer to the one in the graph; ``overlaps`` lists "input" or "output" if it overlaps with
-    compute.
+    ``parameters``: whether each is trained. ``changed_inputs`` maps an input that is changed in place to the id of
+    its new value; ``overlaps`` lists "input" or "output" if it overlaps with compute.
     """
 
     graph: Graph
@@ -43,11 +43,8 @@ class ModuleTrace:
     structure: Any
     loss: str | None
     parameters: dict[str, bool]
-    buffers: list[str]
     changed_inputs: dict[int, str] = field(default_factory=dict)
     blocks: list[BlockUse] = field(default_factory=list)
-    tied: dict[str, str] = field(default_factory=dict)
-    tensors: dict[str, str] = field(default_factory=dict)
     changed_buffers: list[str] = field(default_factory=list)
     overlaps: list[str] = field(default_factory=list)
 
@@ -80,7 +77,6 @@ class _Tracer:
         self.recorder = OpRecorder(self.writer, self.storages, self.log)
         self.losses: list[str] = []
         self.variables: dict[str, Any] = {}
-        self.tied: dict[str, str] = {}
         self.training, self.multi_conv = False, False
         self.overlaps: list[str] = []
         self.outer_scopes: list[str] = []
@@ -94,10 +90,12 @@ class _Tracer:
         if training:
             check_hooks(self.module)
         ids = [f"input/{number}" for number in range(len(inputs))]
-        with without_groups(self.module, self.parts), self._host_state(), self._modes():
+        with without_groups(self.module, self.parts), HostState(self.module) as state, self._modes():
             out = call(shadows)
+        self.changed = state.changed
         self._refuse_unknown()
-        self.writer.scope, self.writer.block = "", self._last_block()
+        self.writer.scope = ""
+        self.writer.block = self.log.current if self.log.current is not None else len(self.log.uses) - 1
         self.recorder.paused = True
         leaves: list[Any] = []
         structure = _described(out, leaves)
@@ -114,10 +112,9 @@ class _Tracer:
             for name, tensor in self.variables.items()
             if isinstance(tensor, torch.nn.Parameter) and name in self.writer.graph.tensors
         }
-        buffers = [n for n, tensor in self.variables.items() if not isinstance(tensor, torch.nn.Parameter)]
         return ModuleTrace(
-            self.writer.graph, ids, outputs, structure, loss, parameters, buffers, changed, self.log.uses, self.tied,
-            changed_buffers=changed_buffers, overlaps=self.overlaps,
+            self.writer.graph, ids, outputs, structure, loss, parameters, changed, self.log.uses, changed_buffers,
+            self.overlaps,
         )  # fmt: skip
 
     # Preparation
@@ -133,16 +130,15 @@ class _Tracer:
         return shadow
 
     def _add_variables(self) -> None:
-        seen: dict[int, str] = {}
+        seen: set[int] = set()
         named = [
             *self.module.named_parameters(remove_duplicate=False),
             *self.module.named_buffers(remove_duplicate=False),
         ]
         for name, tensor in named:
             if id(tensor) in seen:
-                self.tied[name] = seen[id(tensor)]
                 continue
-            seen[id(tensor)] = name
+            seen.add(id(tensor))
             if (not tensor.is_floating_point() and name not in self.changing) or not tensor.numel():
                 continue  # integers that do not change are constants
             local, processes = self.replicas
@@ -166,57 +162,6 @@ class _Tracer:
         return part
 
     @contextmanager
-    def _host_state(self) -> Iterator[None]:
-        """Context manager that restores buffers, parameters and the random state of the host."""
-        state = torch.get_rng_state()
-        frozen = (parameter for parameter in self.module.parameters() if not parameter.requires_grad)
-        states = [(tensor, tensor.detach().clone()) for tensor in (*self.module.buffers(), *frozen)]
-        versions = {name: buffer._version for name, buffer in self.module.named_buffers()}
-        tables = [(module, dict(module._buffers), dict(module._parameters)) for module in self.module.modules()]
-        memories = [(tensor, tensor.data) for tensor in (*self.module.buffers(), *self.module.parameters())]
-        try:
-            yield
-            self._check_tables(tables, {id(tensor) for tensor, data in memories if _has_moved(tensor, data)})
-            self.changed = frozenset(
-                name
-                for name, buffer in self.module.named_buffers()
-                if buffer._version != versions.get(name, buffer._version)
-            )
-        finally:
-            for owner, old_buffers, old_parameters in tables:
-                owner._buffers.update(old_buffers)
-                owner._parameters.update(old_parameters)
-            for tensor, data in memories:
-                if _has_moved(tensor, data):
-                    tensor.data = data
-            with torch.no_grad():
-                for tensor, old in states:
-                    if not torch.equal(tensor, old):  # a copy counts as a change of a parameter
-                        tensor.detach().copy_(old)
-            torch.set_rng_state(state)
-
-    def _check_tables(self, tables: Sequence[Any], moved: set[int]) -> None:
-        """Raise poptorch.Error for a name that has gone or has another tensor, or whose tensor has other memory."""
-        names = {id(module): name for name, module in self.module.named_modules()}
-        for owner, buffers, parameters in tables:
-            if isinstance(owner, torch.nn.modules.batchnorm._NormBase):
-                continue
-            for kind, old, new in (
-                ("Buffer", buffers, owner._buffers),
-                ("Parameter", parameters, owner._parameters),
-            ):
-                for name, tensor in old.items():
-                    path = f"{names[id(owner)]}.{name}".lstrip(".")
-                    if name not in new:
-                        raise Error(f"{kind} {path} is removed from the model when calling the forward method.")
-                    if new[name] is not tensor or id(tensor) in moved:
-                        raise Error(
-                            f"{kind} {path} is reassigned within the model when calling the forward method. This is "
-                            f"not supported. Consider using self.{name}.copy_(src) to copy data from a source "
-                            "tensor, where `src` is the name of the source tensor."
-                        )
-
-    @contextmanager
     def _modes(self) -> Iterator[None]:
         mha = torch.backends.mha.get_fastpath_enabled()
         checks = torch.distributions.Distribution._validate_args
@@ -226,7 +171,7 @@ class _Tracer:
         def enter(module: torch.nn.Module, inputs: Any) -> None:
             outer.append(self.writer.scope)
             self.writer.scope = scopes.get(id(module), self.writer.scope).replace(".", "/")
-            self.recorder.counts_batches = module if _counts_batches(module) else None
+            self.recorder.counts_batches = module if _counts_batches(module) and module.momentum is None else None
 
         def leave(module: torch.nn.Module, inputs: Any, result: Any) -> None:
             self.writer.scope = outer.pop() if outer else ""
@@ -291,9 +236,6 @@ class _Tracer:
 
     # Completion
 
-    def _last_block(self) -> int:
-        return self.log.current if self.log.current is not None else len(self.log.uses) - 1
-
     def _output(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             if any(isinstance(attribute, torch.Tensor) for attribute in getattr(leaf, "__dict__", {}).values()):
@@ -314,15 +256,8 @@ class _Tracer:
             return value
         graph, name = self.writer.graph, self.writer.name(f"{value.tensor.id}/output")
         output = Tensor(name, value.tensor.dtype, value.tensor.shape)
-        op = Op(
-            "Sum" if value.tensor.dtype.is_float else "Identity",
-            (value.tensor.id,),
-            (name,),
-            {BLOCK: self.writer.block},
-            "",
-            13,
-        )
-        graph.append(op, [output])
+        kind = "Sum" if value.tensor.dtype.is_float else "Identity"
+        graph.append(Op(kind, (value.tensor.id,), (name,), {BLOCK: self.writer.block}, "", 13), [output])
         return self.writer.value(output)
 
     def _write_buffers(self) -> list[str]:
@@ -340,18 +275,14 @@ class _Tracer:
                 tensor = graph.tensors[name]
                 graph.tensors[copy] = Tensor(copy, tensor.dtype, tensor.shape)
                 first = graph.ops.index(users[0])
-                graph.ops = [_with_input(op, name, copy) for op in graph.ops]
+                for number, op in enumerate(graph.ops):
+                    if name in op.inputs:
+                        inputs = tuple(copy if id == name else id for id in op.inputs)
+                        graph.ops[number] = replace(op, inputs=inputs)
                 graph.ops.insert(first, Op("Sum", (name,), (copy,), {BLOCK: users[0].attributes[BLOCK]}, "", 13))
                 self.writer.block = users[0].attributes[BLOCK]
-            op = Op(
-                "CopyVarUpdate",
-                (name, values[name].tensor.id),
-                (f"{name}/after",),
-                {BLOCK: self.writer.block},
-                GRAPHCORE,
-                1,
-            )
-            append(graph, op)
+            inputs, placed = (name, values[name].tensor.id), {BLOCK: self.writer.block}
+            append(graph, Op("CopyVarUpdate", inputs, (f"{name}/after",), placed, GRAPHCORE, 1))
         return [name for name, _ in changed]
 
     def _refuse_unknown(self) -> None:
@@ -364,15 +295,6 @@ class _Tracer:
             f"Unsupported ops found in compiled model: [{', '.join(lines)}]. Not all operations are supported by the "
             "emulated IPU: replace them by others, or compute them on the host"
         )
-
-
-def _with_input(op: Op, old: str, new: str) -> Op:
-    if old not in op.inputs:
-        return op
-    return Op(
-        op.type, tuple(new if id == old else id for id in op.inputs), op.outputs, op.attributes, op.domain,
-        op.version, op.name, op.phase, op.place, op.guard,
-    )  # fmt: skip
 
 
 def _described(out: Any, leaves: list[Any]) -> Any:
@@ -388,10 +310,6 @@ def _described(out: Any, leaves: list[Any]) -> Any:
         return (type(out), [_described(value, leaves) for value in out])
     leaves.append(out)
     return len(leaves) - 1
-
-
-def _has_moved(tensor: torch.Tensor, data: torch.Tensor) -> bool:
-    return bool(tensor.data_ptr() != data.data_ptr())
 
 
 @span("trace the module", Category.COMPILATION)
@@ -411,7 +329,9 @@ def trace_module(
 
     Raise poptorch.Error for a model that cannot be a graph, and name all ops that have no rule at once.
     """
-    changing, storages = frozenset(_batch_counts(module)), None
+    counts = (path for path, part in module.named_modules() if _counts_batches(part))
+    changing = frozenset(f"{path}.num_batches_tracked".lstrip(".") for path in counts)
+    storages = None
     while True:
         before = random_states()
         tracer = _Tracer(module, changing, scoped=scoped, replicas=replicas, earlier=storages)
@@ -436,17 +356,6 @@ def trace_module(
 
 
 def _counts_batches(module: torch.nn.Module) -> bool:
-    return (
-        isinstance(module, torch.nn.modules.batchnorm._NormBase)
-        and module.training
-        and module.num_batches_tracked is not None
-        and module.momentum is None
-    )
-
-
-def _batch_counts(module: torch.nn.Module) -> Iterator[str]:
-    """The counts of batches that normalisations in training mode change."""
-    for path, submodule in module.named_modules():
-        is_norm = isinstance(submodule, torch.nn.modules.batchnorm._NormBase)
-        if is_norm and submodule.training and submodule.num_batches_tracked is not None:
-            yield f"{path}.num_batches_tracked".lstrip(".")
+    """Whether a normalisation in training mode counts batches."""
+    is_norm = isinstance(module, torch.nn.modules.batchnorm._NormBase)
+    return is_norm and module.training and module.num_batches_tracked is not None

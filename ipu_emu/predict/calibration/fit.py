@@ -19,7 +19,8 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.predict.calibration.profile import PARAMETERS, Parameter, Profile, rates_of
 from ipu_emu.predict.calibration.rows import Row
 from ipu_emu.predict.job import Job
-from ipu_emu.predict.model import Shape, StepModel, placed
+from ipu_emu.predict.memory import Shape
+from ipu_emu.predict.model import StepModel, placed
 
 Values = NDArray[np.float64]
 

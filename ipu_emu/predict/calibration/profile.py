@@ -214,10 +214,6 @@ def _are_names(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def _are_residuals(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_number, value.values()))
-
-
 def _is_covariance(value: object) -> bool:
     rows = value if isinstance(value, list) else []
     size = len(PARAMETERS)
@@ -254,7 +250,7 @@ _PARTS: Mapping[str, Callable[[object], bool]] = {
     "generations": _are_names,
     "releases": _are_names,
     "most_domains": _is_count,
-    "residuals": _are_residuals,
+    "residuals": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
     "leave_one_out": lambda value: isinstance(value, dict),
 }
 _OPTIONAL = ("residuals", "leave_one_out")

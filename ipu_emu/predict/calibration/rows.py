@@ -124,10 +124,6 @@ def _yes(text: str) -> bool:
     return text.lower() in ("yes", "true", "1")
 
 
-def _list(text: str) -> tuple[str, ...]:
-    return tuple(text.replace("+", " ").replace(";", " ").split())
-
-
 _READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(
         ("replicas", "ipus", "batch", "accumulation", "bn_span", "hosts", "instances", "embedding_ipu"), _whole
@@ -136,7 +132,7 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(("packing", "host_rate"), _real),
     **dict.fromkeys(("model", "optimiser", "dtype", "schedule", "release", "input_dtype", "stash_dtype"), str),
     **dict.fromkeys(("recompute", "overlap_io", "merge_collectives", "training"), _yes),
-    **dict.fromkeys(("shared", "off_chip"), _list),
+    **dict.fromkeys(("shared", "off_chip"), lambda text: tuple(text.replace("+", " ").replace(";", " ").split())),
     "layers": layer_counts,
 }
 _MEASURED = ("step_seconds", "samples_per_second")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import floor, log10
 from pathlib import Path
@@ -85,15 +85,14 @@ def _legend(canvas: Canvas, kinds: set[CostCategory | TaskType]) -> None:
     canvas.y += 24
 
 
-def _trace(title: str, seconds: float, spans: Sequence[Span]) -> str:
-    return json.dumps(timeline_trace(title, seconds, spans))
-
-
-_WRITERS = {".svg": _svg, ".json": _trace}
+_WRITERS: dict[str, Callable[[str, float, Sequence[Span]], str]] = {
+    ".svg": _svg,
+    ".json": lambda title, seconds, spans: json.dumps(timeline_trace(title, seconds, spans)),
+}
 
 
 #: The most instructions nested in stages; later stages are written without them.
-_MOST_PARTS = 200_000
+MOST_PARTS = 200_000
 _PROCESS = 0
 _BESIDE = {CostCategory.BESIDE, CostCategory.PREFETCH}
 
@@ -129,7 +128,7 @@ class _Events:
         """Add a span with its parts; those on another IPU are in the row of that one."""
         begin, end = _times(span)
         self._event(span, begin, end, outer=True)
-        if self.parts + len(span.parts) > _MOST_PARTS:
+        if self.parts + len(span.parts) > MOST_PARTS:
             self.shortened += 1
             return
         self.parts += len(span.parts)

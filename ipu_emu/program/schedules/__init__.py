@@ -5,7 +5,6 @@ I/O tiles some schedules load and store during the stages; with batch serialisat
 micro-batches in a row.
 """
 
-from ipu_emu.program.schedules.ramps import RampedSchedule, flattened, ramped_schedule
 from ipu_emu.program.schedules.schedule_table import (
     SCHEDULES,
     depth,
@@ -18,6 +17,6 @@ from ipu_emu.program.schedules.stages import Mapping, Stage
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, TaskType
 
 __all__ = [
-    "ALL_IPUS", "SCHEDULES", "Mapping", "RampedSchedule", "Slot", "Stage", "Task", "TaskType", "depth", "fifo_depth",
-    "flattened", "in_flight", "ramped_schedule", "schedule", "scheduled_stages",
+    "ALL_IPUS", "SCHEDULES", "Mapping", "Slot", "Stage", "Task", "TaskType", "depth", "fifo_depth",
+    "in_flight", "schedule", "scheduled_stages",
 ]  # fmt: skip

@@ -1,1 +1,1 @@
-"""Addons: ``ipu_tensorflow_addons``, further layers and optimizers for TensorFlow and Keras on the IPU."""
+"""Addons: ``ipu_tensorflow_addons``, further layers and optimisers for TensorFlow and Keras on the IPU."""

@@ -60,7 +60,7 @@ def _host_graph(program: Program, trace: FunctionTrace, tensors: Sequence[Any]) 
     others = [(outer, inner) for outer, inner in captures if not is_resource(outer)]
     names = [trace.name_of(outer) for outer, _ in handles]
     kinds = [held_by(outer)[0] for outer, _ in handles]
-    changed = [number for number, (_, inner) in enumerate(handles) if _may_change(trace, inner)]
+    changed = [number for number, (_, inner) in enumerate(handles) if _may_change(inner)]
     reads = [
         gen_resource_variable_ops.read_variable_op(outer, kind)
         for (outer, _), kind in zip(handles, kinds, strict=True)
@@ -113,6 +113,6 @@ def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _may_change(trace: FunctionTrace, handle: tensor_lib.Tensor) -> bool:
+def _may_change(handle: tensor_lib.Tensor) -> bool:
     """Whether an op of the trace may assign the variable."""
     return any(op.type not in _READS for op in handle.consumers())

@@ -13,8 +13,8 @@ from tensorflow.python.util import nest
 
 from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.run.feeds.element_source import stream_of
-from ipu_emu.tensorflow.run.feeds.prefetch_queue import QueueClosed
-from ipu_emu.tensorflow.run.feeds.queues import InfeedQueue
+from ipu_emu.tensorflow.run.feeds.prefetch_queue import PrefetchQueue, QueueClosed
+from ipu_emu.tensorflow.run.feeds.queues import check_ordinal, check_prefetch_depth
 from ipu_emu.tensorflow.run.host_calls import host_call
 from ipu_emu.tensorflow.run.session_runs import SessionRuns
 from ipu_emu.tensorflow.trace.function_trace import current_trace
@@ -37,16 +37,19 @@ class IPUInfeedQueue:
         replication_factor: int | None = None,
         data_to_prefetch: int | None = None,
     ) -> None:
-        self._queue = InfeedQueue(device_ordinal, prefetch_depth)
+        check_ordinal(device_ordinal)
+        self._prefetch_depth = check_prefetch_depth(prefetch_depth)
         if not isinstance(dataset, dataset_ops.DatasetV2 | dataset_ops.DatasetV1):
             raise TypeError(f"IPUInfeedQueue takes a tf.data.Dataset, found {type(dataset).__name__}")
         self._dataset = dataset
         self._spec = dataset.element_spec
         _check_spec(self._spec)
         self._initializer: Any = None
+        self._elements: PrefetchQueue | None = None
+        #: Whether a program dequeues the infeed.
+        self.dequeued = False
         if not context.executing_eagerly():
             self._variant = self._serialised()
-        self._deleted = False
 
     def _serialised(self) -> Any:
         """The data set as a tensor that a session can compute."""
@@ -60,15 +63,10 @@ class IPUInfeedQueue:
         return len(nest.flatten(self._spec))
 
     @property
-    def dequeued(self) -> bool:
-        """Whether a program dequeues the infeed."""
-        return self._queue.dequeued
-
-    @property
     def initializer(self) -> Any:
         """Return an op that starts the queue; in eager mode, start it immediately."""
         if context.executing_eagerly():
-            if not self._queue.initialized:
+            if self._elements is None:
                 self._start(self._dataset)
             return None
         if self._initializer is not None:
@@ -85,14 +83,15 @@ class IPUInfeedQueue:
             self._start(dataset_ops._VariantDataset(variant, self._spec))
 
     def _start(self, dataset: Any) -> None:
-        self._queue.restart(stream_of(dataset))
+        self.stop()
+        self._elements = PrefetchQueue(stream_of(dataset), self._prefetch_depth)
 
     def _dequeue(self) -> Any:
         """Return the tensors of an element of the program that is being compiled."""
         trace = current_trace()
         if trace is None:
             raise ValueError("An infeed can only be dequeued in a program that is compiled for the IPU.")
-        self._queue.dequeued = True
+        self.dequeued = True
         use = trace.position()  # each call takes another element
         with ops.name_scope("infeed"):
             flat = [
@@ -107,12 +106,12 @@ class IPUInfeedQueue:
 
     def next_element(self) -> list[Any]:
         """The arrays of the next element; raise OutOfRangeError at the end of the data."""
-        if not self._queue.initialized:
+        if self._elements is None:
             raise errors.FailedPreconditionError(
                 None, None, "The infeed is not initialised; run its initializer before the program"
             )
         try:
-            return self._queue.next_arrays()
+            return self._elements.next_arrays()
         except StopIteration:
             raise errors.OutOfRangeError(
                 None, None, "The data set of the infeed has no more elements; repeat it, or run fewer iterations"
@@ -131,7 +130,9 @@ class IPUInfeedQueue:
 
     def stop(self) -> None:
         """Stop prefetching; a program that waits for an element ends with CancelledError."""
-        self._queue.deleter()
+        elements, self._elements = self._elements, None
+        if elements is not None:
+            elements.close()
 
 
 class ScopedIPUInfeedQueue(IPUInfeedQueue):

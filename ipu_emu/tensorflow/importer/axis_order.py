@@ -5,7 +5,7 @@
     g = Transpose(ConvWeightGrad(...))   ->    g' = ConvWeightGrad(...)
     CopyVarUpdate(w, w - rate g)               CopyVarUpdate(w', w' - rate g')
 
-Tensors connected by element-wise ops are a family: a filter, its gradients, the states of its optimizer. A family is
+Tensors connected by element-wise ops are a family: a filter, its gradients, the states of its optimiser. A family is
 stored transposed if that leaves fewer transpositions in a micro-batch; an op that depends on the order of axes then
 reads a tensor that is transposed back. The host transposes values that it writes and reads.
 """

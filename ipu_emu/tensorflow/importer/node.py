@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, UnsupportedError
-from ipu_emu.graph import Graph
 from ipu_emu.ops import Value
+from ipu_emu.tensorflow.importer.graph_writer import GraphWriter
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype
 
 _PACKAGE = str(Path(__file__).parents[2]) + "/"
@@ -26,66 +26,25 @@ Outputs = "Value | Held | Imported | Sequence[Value | Held | Imported | None] | 
 Rule = Callable[["SourceNode"], Any]
 
 
-class Writer(Protocol):
-    """The part of the importer that rules use."""
-
-    graph: Graph
-    replicas: int
-    #: Replicas that share the statistics of a batch normalisation.
-    norm_group: int
-    #: Of the branches that are being imported, those of enclosing ones first.
-    conditions: list[Value]
-
-    def constant(self, array: NDArray[Any]) -> Value:
-        """Return a constant of the graph."""
-
-    def plain(self, held: Held) -> Value:
-        """Return a tensor in TensorFlow's order of axes."""
-
-    def first(self, held: Held) -> Value:
-        """Return a batch of images in the order [N, C, H, W]."""
-
-    def apply(self, type: str, inputs: Sequence[Value], attributes: dict[str, Any], outputs: int = 1) -> list[Value]:
-        """Append an op."""
-
-    def read(self, variable: Variable) -> Value:
-        """Return the current value of a variable."""
-
-    def assign(self, variable: Variable, value: Value) -> None:
-        """Change the value of a variable."""
-
-    def random(self, type: str, shape: Sequence[int], numpy: Any, values: Sequence[float], salt: str) -> Value:
-        """Return random numbers."""
-
-    def variable_values(self) -> dict[str, Value]:
-        """Return the current values of the variables that have been used."""
-
-    def set_variables(self, values: Mapping[str, Value]) -> None:
-        """Give the variables that have been used these values, and the others the values before the step."""
-
-    def loop(self, node: SourceNode, condition: Any, body: Any, values: Sequence[Imported]) -> list[Imported]:
-        """Append a loop whose number of iterations is computed on the device; return the values after it."""
-
-    def call(self, function: Any, inputs: Sequence[Imported]) -> list[Imported]:
-        """Import the body of a function."""
-
-    def function_of(self, op: Any, name: str) -> Any:
-        """Return the graph of the function that an attribute of ``op`` names."""
-
-    def functions_of(self, op: Any, name: str) -> list[Any]:
-        """Return the graphs of the functions that an attribute of ``op`` lists."""
-
-
 class SourceNode:
-    """``op`` with its ``inputs``; ``writer`` appends to the graph."""
+    """``op`` with its ``inputs``; ``writer`` appends to the graph, ``call`` imports the body of a function."""
 
-    def __init__(self, op: Any, inputs: Sequence[Imported], writer: Writer) -> None:
-        self.op, self.inputs, self.writer = op, list(inputs), writer
+    def __init__(
+        self,
+        op: Any,
+        inputs: Sequence[Imported],
+        writer: GraphWriter,
+        call: Callable[[Any, Sequence[Imported]], list[Imported]],
+    ) -> None:
+        self.op, self.inputs, self.writer, self.call = op, list(inputs), writer, call
         self._read: set[str] = set()
 
     def attr(self, name: str) -> Any:
         self._read.add(name)
         return self.op.get_attr(name)
+
+    def has(self, name: str) -> bool:
+        return any(entry.name == name for entry in self.op.op_def.attr)
 
     def check_attributes(self) -> None:
         """Raise UnsupportedError for attributes off their defaults that have an effect and were not read."""
@@ -100,6 +59,23 @@ class SourceNode:
     def numpy_of(self, name: str) -> Any:
         """Return the numpy type that the attribute ``name`` gives."""
         return self.attr(name).as_numpy_dtype
+
+    def function(self, name: str) -> Any:
+        """Return the graph of the function that the attribute ``name`` names."""
+        return self._function(self.op.get_attr(name).name)
+
+    def functions(self, name: str) -> list[Any]:
+        """Return the graphs of the functions that the attribute ``name`` lists."""
+        return [self._function(function.name) for function in self.op.get_attr(name)]
+
+    def _function(self, name: str) -> Any:
+        graph = self.op.graph
+        while graph is not None:
+            body = getattr(graph._get_function(name), "graph", None)  # the graph of a function is not public
+            if body is not None:
+                return body
+            graph = getattr(graph, "outer_graph", None)
+        raise self.refuse(f"its function {name} was not found")
 
     # Inputs
 

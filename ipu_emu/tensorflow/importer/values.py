@@ -72,6 +72,11 @@ class Variable:
     shape: tuple[int, ...]
 
 
+def id_of(name: str) -> str:
+    """The id of the tensor that holds a variable on the device."""
+    return f"variable/{name}"
+
+
 @dataclass(frozen=True)
 class TensorList:
     """A list whose elements all have ``shape``; an element that is not set is None."""

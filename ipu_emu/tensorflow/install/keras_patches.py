@@ -212,7 +212,7 @@ def _reported_fit(before: Any) -> Any:
 
 
 def _checked_compile(before: Any) -> Any:
-    """Raise an error for ``run_eagerly``, and for an optimizer whose own methods would not be called."""
+    """Raise an error for ``run_eagerly``, and for an optimiser whose own methods would not be called."""
 
     @functools.wraps(before)
     def compile(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -238,12 +238,12 @@ def _check_steps(steps: Any) -> None:
         raise ValueError(f"steps_per_execution must be a whole number of at least 1, not {steps!r}")
 
 
-def _check_minimize(optimizer: Any) -> None:
-    """Raise ValueError for an optimizer whose own ``minimize`` would not be called."""
-    makers = [kind for kind in type(optimizer).__mro__ if "minimize" in vars(kind)]
+def _check_minimize(optimiser: Any) -> None:
+    """Raise ValueError for an optimiser whose own ``minimize`` would not be called."""
+    makers = [kind for kind in type(optimiser).__mro__ if "minimize" in vars(kind)]
     if makers and not makers[0].__module__.startswith(("tf_keras.", "keras.")):
         raise ValueError(
-            f"{type(optimizer).__name__} must not override OptimizerV2.minimize when it is used with Keras in an "
+            f"{type(optimiser).__name__} must not override OptimizerV2.minimize when it is used with Keras in an "
             "IPUStrategy; override apply_gradients instead"
         )
 

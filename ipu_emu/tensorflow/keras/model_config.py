@@ -24,7 +24,7 @@ def add_options(model: Any, config: dict[str, Any]) -> dict[str, Any]:
     if extension is None or (extension.options == ModelOptions() and not is_pipelined(model)):
         return config
     options = extension.options
-    for name, args in (("pipelining_kwargs", options.pipelining), ("optimizer keyword arguments", options.optimizer)):
+    for name, args in (("pipelining_kwargs", options.pipelining), ("optimizer keyword arguments", options.optimiser)):
         if args:
             _log.info("The %s of %s are not part of its configuration; set them again", name, model.name)
     stages: list[Any] = []

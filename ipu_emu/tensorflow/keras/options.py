@@ -38,7 +38,7 @@ class ModelOptions:
 
     steps: int | None = None
     reduction: str = "SUM"
-    optimizer: Mapping[str, Any] = field(default_factory=dict)
+    optimiser: Mapping[str, Any] = field(default_factory=dict)
     pipeline_steps: int | None = None
     pipeline_reduction: str = "SUM"
     device_mapping: list[int] | None = None
@@ -159,7 +159,7 @@ def accumulation_options(
     changed = replace(options, reduction=GradientAccumulationReductionMethod.parse(reduction).name)
     if steps is not None:
         changed = replace(changed, steps=steps)
-    return replace(changed, optimizer=dict(arguments)) if arguments else changed
+    return replace(changed, optimiser=dict(arguments)) if arguments else changed
 
 
 def _check_steps(value: Any) -> None:

@@ -82,7 +82,7 @@ def pipeline_section(
         section.accumulation,
         repeat_count=section.batches,
         device_mapping=mapping,
-        optimizer_function=_optimizes if trains else None,
+        optimizer_function=_optimises if trains else None,
         outfeed_queue=OutfeedQueue(OutfeedMode.ALL),
         reduction_method=section.reduction,
         late=True,
@@ -109,8 +109,8 @@ def _stage(stages: dict[tuple[int, int], int], call: LayerCall) -> int:
     return stages[id(call.layer), 0] if stage is None else stage
 
 
-def _optimizes() -> None:
-    """A placeholder for the optimizer function in the checks of a pipeline call."""
+def _optimises() -> None:
+    """A placeholder for the optimiser function in the checks of a pipeline call."""
 
 
 def _variables(trace: FunctionTrace, ranges: Sequence[tuple[int, int, int, int]], stage: int) -> tuple[str, ...]:

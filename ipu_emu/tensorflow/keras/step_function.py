@@ -25,7 +25,7 @@ class StepFunction:
 
     def __init__(self, model: Any, extension: Extension, kind: str) -> None:
         self._model, self._extension, self._kind = model, extension, kind
-        self._programs: dict[Any, StepProgram] = {}
+        self.programs: dict[Any, StepProgram] = {}
 
     def __call__(self, iterator: Any) -> Any:
         """Run ``steps_per_execution`` steps; return the logs of the last one, or all predictions."""
@@ -42,8 +42,8 @@ class StepFunction:
 
     def _run(self, group: ElementGroup, accumulation: int) -> Any:
         key = (group.steps, tuple((tuple(leaf.shape), leaf.dtype) for leaf in nest.flatten(group.spec)))
-        if key not in self._programs:
-            self._programs[key] = StepProgram(
+        if key not in self.programs:
+            self.programs[key] = StepProgram(
                 self._model,
                 self._kind,
                 group.spec,
@@ -53,7 +53,7 @@ class StepFunction:
                 accumulation,
             )
         tell = self._tell(group.steps) if self._extension.options.asynchronous else None
-        return self._programs[key].run(group.elements, tell)
+        return self.programs[key].run(group.elements, tell)
 
     def _tell(self, steps: int) -> Callable[[Any], None] | None:
         """Return a function that calls the callbacks of each step except the last, for which Keras calls them."""

@@ -49,20 +49,20 @@ class StepProgram:
         self._trace.reduces = kind == "train"
         with on_ipu(device), _errors_of_tensorflow():
             self._trace.call(lambda: self._build(steps, accumulation), [])
-            self._program = Program(self._trace, [])
+            self.program = Program(self._trace, [])
         self._variables = HostVariables(self._trace)
 
     @property
     def replicas(self) -> int:
         """The replicas of this process."""
-        return self._program.share.local
+        return self.program.share.local
 
     def _build(self, steps: int, accumulation: int) -> None:
         trace, model, options = self._trace, self._model, self._options
         stages = stages_of(model) if is_pipelined(model) else None
         section = Section("loop", trace.position(), batches=steps // accumulation, accumulation=accumulation)
         section.reduction = options.reduction_of(stages is not None)
-        section.offload = options.optimizer.get("offload_weight_update_variables")
+        section.offload = options.optimiser.get("offload_weight_update_variables")
         if stages is not None:
             section.kind = "pipeline"
             if self._kind != "train":
@@ -90,13 +90,13 @@ class StepProgram:
         """
         self._source.set(elements, self._options.infeed.get("prefetch_depth"), self._steps * self.replicas)
         pack = nest.pack_sequence_as
-        self._program.enqueued = None if tell is None else lambda arrays: tell(pack(self._structure, arrays))
-        self._program.seed(*seed())
+        self.program.enqueued = None if tell is None else lambda arrays: tell(pack(self._structure, arrays))
+        self.program.seed(*seed())
         try:
             with _errors_of_tensorflow():
-                _, changed = self._program.run(self._variables.inputs, self._variables.to_device())
+                _, changed = self.program.run(self._variables.inputs, self._variables.to_device())
         except BaseException:
-            self._program.close()
+            self.program.close()
             self._variables.forget()
             raise
         finally:
@@ -112,7 +112,7 @@ class StepProgram:
 
     def close(self) -> None:
         """Free the memory of the device."""
-        self._program.close()
+        self.program.close()
 
 
 def _last(array: Any, count: int) -> Any:

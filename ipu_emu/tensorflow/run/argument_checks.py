@@ -10,7 +10,7 @@ from typing import Any
 
 from ipu_emu.errors import ArgumentError, ArgumentTypeError, EmulatorError, UnsupportedError
 from ipu_emu.program.schedules import ALL_IPUS
-from ipu_emu.tensorflow.run.feeds.queues import InfeedQueue, OutfeedMode, OutfeedQueue
+from ipu_emu.tensorflow.run.feeds.queues import OutfeedMode, OutfeedQueue
 from ipu_emu.tensorflow.run.pipeline_arguments import PipelineArguments, PipelineStageOptions, StageFunction
 
 #: An error, where it is raised, and its text.
@@ -118,14 +118,6 @@ def _of_enumeration(name: str, argument: str, *, optional: bool) -> _Rule:
         return not (optional and value is None) and type(value).__name__ != name
 
     return ArgumentTypeError, wrong, f"The given {argument} is not a member of the {name} enumeration."
-
-
-def _queue(argument: str, kind: type) -> _Rule:
-    def wrong(call: PipelineArguments) -> bool:
-        value = getattr(call, argument)
-        return value is not None and not isinstance(value, kind)
-
-    return ArgumentTypeError, wrong, f"{argument} is not an instance of {kind.__name__}"
 
 
 def _options(argument: str) -> _Rule:
@@ -287,8 +279,11 @@ _RULES: tuple[_Rule, ...] = (
         "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
         "device for training graphs. Give each stage its own IPU, or use another schedule.",
     ),
-    _queue("infeed_queue", InfeedQueue),
-    _queue("outfeed_queue", OutfeedQueue),
+    (
+        ArgumentTypeError,
+        lambda call: not isinstance(call.outfeed_queue, OutfeedQueue | None),
+        "outfeed_queue is not an instance of OutfeedQueue",
+    ),
     _options("forward_propagation_stages_poplar_options"),
     _options("backward_propagation_stages_poplar_options"),
     (

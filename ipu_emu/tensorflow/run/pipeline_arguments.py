@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from ipu_emu.program.schedules import Mapping
-from ipu_emu.tensorflow.run.feeds.queues import InfeedQueue, OutfeedQueue
+from ipu_emu.tensorflow.run.feeds.queues import OutfeedQueue
 
 
 class PipelineSchedule(Enum):
@@ -73,7 +73,6 @@ class PipelineArguments:
     repeat_count: int = 1
     batch_serialization_iterations: int = 1
     inputs: Sequence[Any] = ()
-    infeed_queue: InfeedQueue | None = None
     outfeed_queue: OutfeedQueue | None = None
     optimizer_function: Callable[..., Any] | None = None
     device_mapping: Mapping | None = None

@@ -28,7 +28,7 @@ from ipu_emu.program.executable import Executable
 from ipu_emu.session.loaded_program import LoadedProgram
 from ipu_emu.session.options.engine_options import REPORT, REPORT_FOLDER, STREAMING_FOLDER, engine_options
 from ipu_emu.tensorflow.importer.section_import import ImportedSection, SectionWork, import_section
-from ipu_emu.tensorflow.importer.values import on_device
+from ipu_emu.tensorflow.importer.values import id_of, on_device
 from ipu_emu.tensorflow.run.argument_checks import check_program
 from ipu_emu.tensorflow.run.compiling import (
     compile_section,
@@ -41,7 +41,7 @@ from ipu_emu.tensorflow.run.environment import flags, warn_of_flags
 from ipu_emu.tensorflow.run.feeding import RunData, StopRequested
 from ipu_emu.tensorflow.run.measured_runs import MeasuredRuns, is_synthetic
 from ipu_emu.tensorflow.run.section_work import divided_work
-from ipu_emu.tensorflow.run.variables import id_of, read_variable, write_variable
+from ipu_emu.tensorflow.run.variables import read_variable, write_variable
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
 from popdist_py.files.atomic_write import replace_file
 from popdist_py.trace import Category, span

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import gen_resource_variable_ops
 
+from gcl.kernels.copies import start_of
 from gcl.kernels.uninterrupted import uninterrupted
 from ipu_emu.engine import Engine
 from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
 from ipu_emu.tensorflow.importer.axis_order import Axes
-from ipu_emu.tensorflow.importer.values import on_device
+from ipu_emu.tensorflow.importer.values import id_of, on_device
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, held_by, is_resource
 
 
@@ -41,7 +42,7 @@ class HostVariables:
             for name, handle in self._handles.items():
                 tensor = gen_resource_variable_ops.read_variable_op(handle, self._kinds[name])
                 array, before = _array(tensor), self._synced.get(name)
-                if before is None or _address(_array(before)) != _address(array):
+                if before is None or start_of(_array(before)) != start_of(array):
                     changed[name] = array
                     self._synced[name] = tensor
         return changed
@@ -66,15 +67,6 @@ def _array(tensor: Any) -> NDArray[Any]:
         return np.asarray(memoryview(tensor))
     except ValueError:
         return np.asarray(tensor.numpy())
-
-
-def _address(array: NDArray[Any]) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def id_of(name: str) -> str:
-    """The id of the tensor that holds a variable on the device."""
-    return f"variable/{name}"
 
 
 def write_variable(engine: Engine, name: str, value: NDArray[Any], axes: Axes | None = None) -> None:

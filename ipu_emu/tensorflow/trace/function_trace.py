@@ -113,9 +113,9 @@ class FunctionTrace:
         self.open: list[Section] = []
         self.shards: list[tuple[int, int, tuple[int, ...]]] = []
         self.arguments: list[Any] = []
-        #: Whether optimizers always apply the mean of gradients over replicas and mini-batches.
+        #: Whether optimisers always apply the mean of gradients over replicas and mini-batches.
         self.reduces = False
-        #: Whether an optimizer is applying gradients; it may call another optimizer.
+        #: Whether an optimiser is applying gradients; it may call another optimiser.
         self.applying = False
         #: Whether the outermost loop of Python code over tensors is the loop of the program.
         self.loops = False

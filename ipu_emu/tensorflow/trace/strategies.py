@@ -42,7 +42,7 @@ def reducing_gradients(active: bool) -> Iterator[None]:
 
 
 def reduced_gradient(trace: FunctionTrace, gradient: Any) -> Any:
-    """The gradient for an optimizer to apply: summed over replicas, once, if a strategy requires it."""
+    """The gradient for an optimiser to apply: summed over replicas, once, if a strategy requires it."""
     if gradient is None or not any(frontend_state().reducing[-1:]):
         return gradient
     marker = trace.markers.get(gradient.op.name)

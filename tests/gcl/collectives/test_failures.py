@@ -115,7 +115,7 @@ def test_a_rank_that_arrives_after_the_others_gave_up_does_not_wait() -> None:
     first, late = connect_threads((1, 1), segment_bytes=1 << 20, timeout=0.5)
     with pytest.raises(CollectiveTimeout):
         first.barrier()
-    with pytest.raises(PeerLost, match=r"replica 0 \(rank 0\), which has left"):
+    with pytest.raises(PeerLost, match=r"replica 0 \(rank 0\)"):
         late.barrier()
 
 
@@ -147,7 +147,7 @@ def test_a_rank_that_forgets_its_communicator_has_left() -> None:
         on_ranks(communicators, call_and_forget)
         stays = communicators.pop(0)
         communicators.clear()
-        with pytest.raises(PeerLost, match=r"replica 1 \(rank 1\), which has left"):
+        with pytest.raises(PeerLost, match=r"replica 1 \(rank 1\)"):
             stays.barrier()
     finally:
         gc.enable()
@@ -157,7 +157,7 @@ def test_a_rank_that_left_is_noticed_even_behind_one_that_is_only_late() -> None
     """Rank 1 computes for long; the loss of rank 2 must be reported before it arrives."""
     first, slow, gone = connect_threads((1, 1, 1), segment_bytes=1 << 20, timeout=200.0)
     gone.close()
-    with pytest.raises(PeerLost, match=r"replica 2 \(rank 2\), which has left"):
+    with pytest.raises(PeerLost, match=r"replica 2 \(rank 2\)"):
         on_ranks([first], lambda communicator: communicator.barrier())
     with pytest.raises(PeerLost):
         slow.barrier()
@@ -195,7 +195,7 @@ def test_a_closed_communicator_raises() -> None:
     alone.close()
     alone.close()
     for again in (lambda: alone.all_reduce(x, out=x), alone.barrier):
-        with pytest.raises(GclError, match="the communicator is closed; connect again"):
+        with pytest.raises(GclError, match=r"closed.*connect"):
             again()
 
 
@@ -220,7 +220,7 @@ def test_after_an_interrupted_wait_a_communicator_raises() -> None:
             for again in (lambda c=first, x=x: c.all_reduce(x, out=x), first.barrier):
                 with pytest.raises(GclError, match="an earlier collective was interrupted"):
                     again()
-            with pytest.raises(PeerLost, match=r"replica 0 \(rank 0\), which has left"):
+            with pytest.raises(PeerLost, match=r"replica 0 \(rank 0\)"):
                 second.barrier()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

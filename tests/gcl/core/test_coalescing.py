@@ -71,5 +71,5 @@ def test_an_all_to_all_of_a_list_is_that_of_its_tensors(method: str) -> None:
     assert communicator.all_to_all(tensors, out=outs) is outs
     for x, out in zip(tensors, outs, strict=True):
         assert (out == x.transpose(1, 0, 2)).all()
-    with pytest.raises(gcl.ArgumentError, match=r"an all-to-all needs \[local replicas, 4, ...\]"):
+    with pytest.raises(gcl.ArgumentError, match=r"all-to-all.*4"):
         communicator.all_to_all([ones(4, 3)])

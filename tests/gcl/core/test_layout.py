@@ -130,13 +130,13 @@ def test_any_leading_axes_and_any_dtype() -> None:
 
 @pytest.mark.parametrize("tiles", [(((0, 2),), ((3, 4),)), (((0, 2),), ((1, 4),)), (((1, 2),),)])
 def test_tiles_must_hold_every_element_once(tiles: tuple[tuple[tuple[int, int], ...], ...]) -> None:
-    with pytest.raises(ArgumentError, match="hold each element of the tensor once"):
+    with pytest.raises(ArgumentError, match=r"each element.*once"):
         BalancedReorder(2, tiles)
 
 
 def test_wrong_sizes_are_refused() -> None:
     arrangement = PlainPadding(4, (10,)).arrangement()
-    with pytest.raises(ArgumentError, match=r"the reference tensor has shape \[9\].*has 10 elements"):
+    with pytest.raises(ArgumentError, match=r"\[9\].*10 elements"):
         arrangement.rearrange(np.zeros(9))
     with pytest.raises(ArgumentError, match="has 12 elements"):
         arrangement.undo(np.zeros(10))

@@ -15,7 +15,7 @@ def test_a_communicator_prints_its_replicas_and_its_transport() -> None:
 
 def test_the_error_for_a_misspelt_operator_suggests_the_right_one() -> None:
     communicator = gcl.connect(local_replicas=1)
-    with pytest.raises(gcl.ArgumentError, match=r"operator 'maen' is unknown; use add, .*; did you mean 'mean'\?"):
+    with pytest.raises(gcl.ArgumentError, match=r"'maen'.*add.*'mean'"):
         communicator.all_reduce(communicator.empty(1), "maen")
 
 
@@ -35,5 +35,5 @@ def test_other_misspelt_names_too(call: Callable[[], object], meant: str) -> Non
 
 def test_a_misspelt_option_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GCL_OPTIONS", '{"metod": "auto"}')
-    with pytest.raises(gcl.ArgumentError, match=r"unknown option 'metod'; .*; did you mean 'method'\?"):
+    with pytest.raises(gcl.ArgumentError, match=r"'metod'.*'method'"):
         gcl.connect(local_replicas=1)

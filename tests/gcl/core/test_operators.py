@@ -23,5 +23,5 @@ def test_result_of_each_operator_for_1_2_and_6(name: str, result: int, communica
 
 @pytest.mark.parametrize("name", ["sum", "", "add "])
 def test_an_unknown_one_lists_those_there_are(name: str, communicator: Communicator) -> None:
-    with pytest.raises(ArgumentError, match=r"operator .* is unknown; use add, mean, mul, min, max"):
+    with pytest.raises(ArgumentError, match=r"add, mean, mul, min, max"):
         communicator.all_reduce(np.array([1, 2, 6], np.float32), name)

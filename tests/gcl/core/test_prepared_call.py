@@ -28,7 +28,8 @@ def kept_after(communicator: Communicator) -> int:
         communicator.all_to_all: (size, 600 // size),
     }
     private, shared = np.zeros((local, 600), np.float32), communicator.empty(600)
-    before = len(communicator._dispatch.path.prepared)
+    prepared = communicator._dispatch.path.prepared
+    before = len(prepared)
     for (call, shape), x in product(calls.items(), (private, shared)):
         operand = x.reshape(local, size, -1) if call == communicator.all_to_all else x
         results = [np.zeros((local, *shape), np.float32) for _ in range(3)]
@@ -36,7 +37,7 @@ def kept_after(communicator: Communicator) -> int:
         for out in results:
             call(operand, out=out)
     del results, out
-    return len(communicator._dispatch.path.prepared) - before
+    return len(prepared) - before
 
 
 @pytest.mark.parametrize("counts", [(1,), (1, 1), (2, 1)], ids=str)

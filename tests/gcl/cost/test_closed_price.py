@@ -72,7 +72,7 @@ def test_elements_of_each_ipu(collective: Collective) -> None:
 
 
 def test_elements_must_be_given_for_every_ipu() -> None:
-    with pytest.raises(ArgumentError, match="elements are given for 3 IPUs, but a replica has 4"):
+    with pytest.raises(ArgumentError, match=r"3 IPUs.*4"):
         closed_price(Collective.ALL_REDUCE, Fabric(8, 4), (1, 2, 3))
 
 

@@ -160,6 +160,6 @@ def test_supported_configurations(configuration: LinkConfiguration, topology: To
 
 
 def test_a_ladder_has_pairs() -> None:
-    with pytest.raises(ArgumentError, match="3 IPUs in one domain form no ladder"):
+    with pytest.raises(ArgumentError, match=r"3 IPUs.*ladder"):
         Fabric(3).route(0, 2)
     assert Fabric(1).route(0, 0) == ()

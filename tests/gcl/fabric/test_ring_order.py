@@ -127,9 +127,9 @@ def test_several_ipus_on_a_mesh_pass_over_one_replica_but_at_the_ends(ipus: int,
 
 
 def test_invalid_rings_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="use an even number of replicas, or a mesh"):
+    with pytest.raises(ArgumentError, match=r"even number.*mesh"):
         ring(Order.SERPENT, 5)
     with pytest.raises(ArgumentError, match="at least 1"):
         ring(Order.FLAT, 0)
-    with pytest.raises(ArgumentError, match="quad_directional_ring does not run on a mesh"):
+    with pytest.raises(ArgumentError, match=r"quad_directional_ring.*mesh"):
         quad_orders(Fabric(8))

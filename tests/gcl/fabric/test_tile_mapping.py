@@ -34,7 +34,7 @@ def test_io_and_compute_tiles_are_all_tiles_once(count: int, tiles: int) -> None
 
 @pytest.mark.parametrize(("offset", "count"), [(-2, 4), (0, 33), (1, 32), (1470, 4)])
 def test_tiles_that_are_not_there(offset: int, count: int) -> None:
-    with pytest.raises(ArgumentError, match="they must exist, and come in pairs"):
+    with pytest.raises(ArgumentError, match="in pairs"):
         per_ipu_tiles(offset, count)
     if offset >= 0 and offset + count <= 1472:
         assert len(per_ipu_tiles(offset, count, pairs=False)) == count
@@ -42,15 +42,15 @@ def test_tiles_that_are_not_there(offset: int, count: int) -> None:
 
 @pytest.mark.parametrize(("offset", "count"), [(0, "a"), (None, 32), (0, 32.0), (0, 1472), (-1, 3)])
 def test_tiles_that_are_no_tiles(offset: Any, count: Any) -> None:
-    with pytest.raises(ArgumentError, match="they must exist, and leave one at least: use whole numbers"):
+    with pytest.raises(ArgumentError, match="whole numbers"):
         per_ipu_tiles(offset, count, pairs=False)
-    with pytest.raises(ArgumentError, match="they must exist, and come in pairs"):
+    with pytest.raises(ArgumentError, match="in pairs"):
         per_ipu_tiles(offset, count)
 
 
 @pytest.mark.parametrize("tiles", ["ab", 3, [1, None], [-1]])
 def test_exchange_buses_of_no_tiles(tiles: Any) -> None:
-    with pytest.raises(ArgumentError, match="give a list of tiles by their numbers"):
+    with pytest.raises(ArgumentError, match="list of tiles"):
         exchange_buses(tiles)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from gcl.kernels.half import narrow_half, widen_half
+from gcl.kernels.element_loops import narrow_half, widen_half
 from gcl.kernels.jit import intrinsic, jit
 from tests.gcl.helpers.reference import same_bits
 

@@ -28,9 +28,9 @@ PROGRAM = PROGRAMS / "gcl/kernels/cached_kernel.py"
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A copy of the package that contains these files."""
+    """A copy of the package, without compiled kernels, that contains these files."""
     for name in ("gcl", "popdist_py"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.nb?", "*.tmp.*", "*.pyc.*"))
     for name, text in FILES.items():
         (tmp_path / "gcl" / name).write_text(text.replace("kernels_on_disk", "gcl"))
     return tmp_path / "gcl"
@@ -78,7 +78,7 @@ def test_kernels_that_are_damaged_or_may_be_of_others_are_compiled_again(kernels
     def run() -> tuple[str, int]:
         """The results of modules imported again, as in a new process, and the number of warnings."""
         _forget_modules()
-        jit_module._warn.cache_clear()
+        jit_module.warn_once.cache_clear()
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             outer = import_module("kernels_on_disk.outer").outer
@@ -144,7 +144,7 @@ def test_the_sources_of_a_kernel_are_the_files_of_its_own_package_that_it_import
     kernel = import_module(f"{package}.kernel").kernel
 
     def stamp() -> int:
-        for memo in (jit_module._contents, jit_module._imported):
+        for memo in (jit_module.contents, jit_module.imported_files):
             memo.cache_clear()
         return sources(kernel)
 
@@ -186,7 +186,7 @@ def test_a_user_without_a_home_has_no_cache(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.chdir(tmp_path)
-    jit_module._warn.cache_clear()
+    jit_module.warn_once.cache_clear()
     with pytest.warns(UserWarning, match="set NUMBA_CACHE_DIR to a folder of your own"):
         doubled = jit_module.jit(lambda x: 2 * x)
     assert doubled(21) == 42

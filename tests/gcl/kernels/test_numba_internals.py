@@ -25,7 +25,7 @@ def test_a_numba_without_one_of_them_is_refused_by_name_when_gcl_is_imported(tmp
 
 
 def test_a_kernel_whose_cache_is_built_differently_is_refused() -> None:
-    with pytest.raises(ImportError, match=r"has no SimpleNamespace\._cache_file, which gcl's kernels need"):
+    with pytest.raises(ImportError, match=r"SimpleNamespace\._cache_file"):
         KernelCache(SimpleNamespace(_cache=SimpleNamespace()))
     kernel = SimpleNamespace(overloads={(): SimpleNamespace()})
     with pytest.raises(ImportError, match=r"has no SimpleNamespace\.fndesc"):

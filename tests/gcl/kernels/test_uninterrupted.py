@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gcl.kernels.jit import _SharedCache
+from gcl.kernels.jit import SharedCache
 from gcl.kernels.uninterrupted import uninterrupted
 
 
@@ -74,7 +74,7 @@ def test_a_kernel_is_loaded_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return "kernel"
 
     stored = SimpleNamespace(index=tmp_path / "index", load=load, check_files=lambda _: None)
-    cache = _SharedCache(stored, __file__)  # type: ignore[arg-type]
+    cache = SharedCache(stored, __file__)  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
         cache.load("signature", None)
     assert loaded == [7]

@@ -174,7 +174,7 @@ def test_gcl_options_name_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
     with gcl.connect(local_replicas=8, method="auto") as communicator:
         assert type(communicator) is Communicator
     monkeypatch.setenv("GCL_OPTIONS", '{"metod": "auto"}')
-    with pytest.raises(ArgumentError, match=r"unknown option 'metod'; there are method, .*useOptimisedLayout"):
+    with pytest.raises(ArgumentError, match=r"'metod'.*method, .*useOptimisedLayout"):
         gcl.connect()
 
 
@@ -254,9 +254,9 @@ def test_collectives_without_sync_are_reported_as_removed(monkeypatch: pytest.Mo
 
 
 def test_contradictions_are_reported_when_connecting() -> None:
-    with pytest.raises(ArgumentError, match="method 'cloclwise' is unknown; use auto, clockwise_ring"):
+    with pytest.raises(ArgumentError, match=r"'cloclwise'.*auto, clockwise_ring"):
         gcl.connect(method="cloclwise")
-    with pytest.raises(ArgumentError, match="the fabric has 4 replicas, but the communicator has 2"):
+    with pytest.raises(ArgumentError, match=r"4 replicas.*communicator.*2"):
         gcl.connect(local_replicas=2, fabric=Fabric(4))
     with pytest.raises(ArgumentError, match="3 methods"):
         gcl.connect(local_replicas=2, method="auto,auto,auto")

@@ -51,13 +51,13 @@ def test_the_example_of_the_module() -> None:
 
 def test_invalid_arguments_are_refused() -> None:
     x = np.zeros((2, 4, 6), np.float32)
-    with pytest.raises(ArgumentError, match=r"shape \[3\] is not a tensor of replicas"):
+    with pytest.raises(ArgumentError, match=r"\[3\]"):
         gcl.all_reduce_within_replica(np.zeros(3))
     with pytest.raises(ArgumentError, match="not C-contiguous"):
         gcl.all_reduce_within_replica(x[:, :, ::2])
     with pytest.raises(ArgumentError, match="must have rank 1, but had rank 2"):
         gcl.reduce_scatter_within_replica(np.zeros((2, 4, 3, 3), np.float32))
-    with pytest.raises(ArgumentError, match=r"this collective needs \[2, 4, 4, 6\]"):
+    with pytest.raises(ArgumentError, match=r"\[2, 4, 4, 6\]"):
         gcl.all_gather_within_replica(x, out=x)
     with pytest.raises(ArgumentError, match="out overlaps the input"):
         gcl.all_reduce_within_replica(x[:1], out=x.reshape(-1)[6:30].reshape(1, 4, 6))
@@ -65,7 +65,7 @@ def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(ArgumentError, match="out is read-only"):
         gcl.all_reduce_within_replica(np.ones_like(x), out=frozen)
     assert not frozen.any()
-    with pytest.raises(ArgumentError, match="out is 'a'; give an array"):
+    with pytest.raises(ArgumentError, match="out is 'a'"):
         gcl.all_reduce_within_replica(x, out=ANY["a"])
     with pytest.raises(ArgumentError, match="it takes bool"):
         gcl.all_reduce_within_replica(x, "logical_and")
@@ -83,9 +83,9 @@ def test_lists_are_their_tensors_one_by_one() -> None:
         outs = [np.zeros_like(result) for result in results]
         collective(tensors, out=outs)
         assert all(same_bits(out, result) for out, result in zip(outs, results, strict=True))
-        with pytest.raises(gcl.ArgumentError, match="give a list of the same number of arrays as out"):
+        with pytest.raises(gcl.ArgumentError, match=r"list.*out"):
             collective(tensors, out=outs[:2])
     before = [x.copy() for x in tensors]
-    with pytest.raises(gcl.ArgumentError, match="str is not a tensor of replicas"):
+    with pytest.raises(gcl.ArgumentError, match=r"\bstr\b"):
         gcl.all_reduce_within_replica([*tensors, "x"], out=[*tensors, tensors[0]])
     assert all(same_bits(x, old) for x, old in zip(tensors, before, strict=True))

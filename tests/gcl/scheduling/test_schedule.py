@@ -243,7 +243,7 @@ def test_groups_and_domains() -> None:
     assert parts(Group.consecutive(16, 4)) == [(Group.consecutive(16, 4), True)]
     assert parts(Group.orthogonal(16, 2)) == [(Group.orthogonal(16, 2), False)]
     assert parts(Group.orthogonal(16, 8)) == [(Group(16, 2, 4), True), (Group(16, 8, 2), False)]
-    with pytest.raises(ArgumentError, match="every group must lie within one domain"):
+    with pytest.raises(ArgumentError, match=r"group.*domain"):
         levels(Group.consecutive(12, 4), Fabric(12, domains=2))
 
 
@@ -268,13 +268,13 @@ def test_operators_are_named_in_any_letter_case() -> None:
 
 
 def test_invalid_arguments_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="the group is over 4 replicas, but the fabric has 8"):
+    with pytest.raises(ArgumentError, match=r"4 replicas.*fabric.*8"):
         schedule(ALL_REDUCE, Fabric(8), 10, group=Group.all(4))
-    with pytest.raises(ArgumentError, match="dimension 0 of the input must be 8"):
+    with pytest.raises(ArgumentError, match=r"dimension 0.*8"):
         schedule(Collective.ALL_TO_ALL, Fabric(8), 10)
     with pytest.raises(ArgumentError, match="root 8 is not a member of the group; use 0 to 7"):
         schedule(Collective.BROADCAST, Fabric(8), 10, root=8)
-    with pytest.raises(ArgumentError, match="sends directly to each partner; use auto"):
+    with pytest.raises(ArgumentError, match="use auto"):
         schedule(Collective.ALL_TO_ALL, Fabric(8), 16, methods=(A,))
     with pytest.raises(ArgumentError, match="it needs barley_twist"):
         schedule(ALL_REDUCE, Fabric(8), 16, methods=(Method.QUAD_DIRECTIONAL_RING,))

@@ -77,5 +77,5 @@ def test_all_earlier_ones_run_before_the_one_that_is_waited_for():
 def test_ranks_that_wait_are_joined_once_they_leave_a_core_free(monkeypatch, ranks, cores, waiting, begins):
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     group = HostGroup.__new__(HostGroup)
-    group.ranks, group._cores, group.path = ranks, cores, SimpleNamespace(waiting=waiting)
+    group.ranks, group.cores, group.path = ranks, cores, SimpleNamespace(waiting=waiting)
     assert group.is_awaited() is begins

@@ -82,20 +82,22 @@ def test_too_little_shared_memory_for_buckets_is_named_once_and_they_are_copied(
 
 
 def test_memory_that_cannot_be_shared_is_named_with_what_to_do(monkeypatch):
-    def forbidden(path, *_):
-        raise PermissionError(13, "Permission denied", path)
+    open_file = os.open
 
-    monkeypatch.setattr(shared_memory, "_map", forbidden)
-    with pytest.raises(
-        AssertionError, match=r"gcl\.torch cannot share memory between the processes of this host"
-    ) as e:
+    def forbidden(path, *arguments, **options):
+        if "/fd/" in str(path):
+            raise PermissionError(13, "Permission denied", path)
+        return open_file(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", forbidden)
+    with pytest.raises(AssertionError, match=r"gcl\.torch.*share memory") as e:
         run_ranks(2, os.getpid)
     assert 'or call init_process_group("gloo")' in str(e.value)
     assert "transport='mpi'" not in str(e.value).split("The above exception")[-1]
 
 
 def test_too_little_address_space_is_named_with_the_option_for_less(monkeypatch):
-    monkeypatch.setattr(shared_memory, "_map", lambda *_: map_memory(-1, 1 << 60))
+    monkeypatch.setattr(shared_memory, "map_memory", lambda *_: map_memory(-1, 1 << 60))
     with pytest.raises(AssertionError, match=r"raise `ulimit -v`, or pass pg_options=gcl\.torch\.Options") as e:
         run_ranks(2, os.getpid)
     assert "/proc" not in str(e.value).split("TransportError: gcl.torch")[-1].splitlines()[0]

@@ -52,7 +52,7 @@ def near(actual: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
 def test_weights_that_the_host_sets_are_used_in_the_next_step() -> None:
     builder, x, w, y = network()
     session = inference(builder, y)
-    assert session.engine._held.nbytes
+    assert session.engine.held.nbytes
     near(answer(session, x, y), X, W)
     session.writeWeights(popart.PyWeightsIO({w: 3 * W}))
     session.weightsFromHost()
@@ -76,7 +76,7 @@ def test_variables_that_a_step_changes_are_not_held() -> None:
     session = inference(builder, y)
     near(answer(session, x, y), X, W)
     near(answer(session, x, y), X, 2 * W)
-    assert not session.engine._held.nbytes
+    assert not session.engine.held.nbytes
 
 
 def test_views_of_weights_are_held() -> None:
@@ -85,7 +85,7 @@ def test_views_of_weights_are_held() -> None:
     w = builder.addInitializedInputTensor(W[None], "w")
     y = builder.aiOnnx.matmul([x, builder.reshape_const(builder.aiOnnx, [w], W.shape)])
     session = inference(builder, y)
-    assert session.engine._held.nbytes
+    assert session.engine.held.nbytes
     near(answer(session, x, y), X, W)
     session.engine.view(w)[:] = 2 * W
     near(answer(session, x, y), X, 2 * W)
@@ -95,8 +95,8 @@ def test_training_holds_no_copies() -> None:
     builder, _x, _w, y = network()
     loss = builder.aiGraphcore.l1loss([y], 1.0)
     session = train(builder, popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.1))
-    assert not session.engine._held.ids
-    assert not session.engine._held.nbytes
+    assert not session.engine.held.ids
+    assert not session.engine.held.nbytes
 
 
 @pytest.mark.parametrize("type_", ["FLOAT", "FLOAT16"])

@@ -47,7 +47,7 @@ def test_all_nans_are_one():
 
 
 def test_what_has_no_weights_is_named():
-    with pytest.raises(TypeError, match="a list has no weights; give arrays by name"):
+    with pytest.raises(TypeError, match=r"list.*arrays by name"):
         digest([W])
 
 

@@ -114,9 +114,8 @@ def test_unexpected_bytes_are_left_to_the_parser(data: bytes) -> None:
 @pytest.mark.parametrize("byte", [0x00, 0xFF])
 def test_bytes_that_are_no_message_are_rejected_immediately(byte: int) -> None:
     """A field must have a number, of at most ten bytes."""
-    message = memoryview(bytes([byte]) * 30)
-    with pytest.raises(ValueError):
-        next(wire._fields(message))
+    message = bytes([byte]) * 30
+    assert without_large_data(message) == (message, {})
 
 
 def test_two_of_one_name() -> None:
@@ -129,7 +128,7 @@ def test_two_of_one_name() -> None:
 
 def test_mutated_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """All removed data has the values that onnx reads."""
-    monkeypatch.setattr(wire, "_LARGE_BYTES", 16)
+    monkeypatch.setattr(wire, "LARGE_BYTES", 16)
     good = bytes(
         model_of(
             raw("w", VALUES[0]), typed("v", VALUES[1]), typed("h", VALUES[2].astype(np.float16))

@@ -122,11 +122,12 @@ def test_an_op_after_a_block_has_ended_is_refused():
         poptorch.inferenceModel(Ended())(torch.ones(1))
 
 
-def test_instances_and_replicas_change_no_bit():
+def test_instances_and_replicas_change_no_bit(full):
+    """In one instance, and in two of two replicas each; four processes of PyTorch only with ``--full``."""
     import subprocess
 
     texts, program = set(), str(PROGRAMS / "poptorch/dropout_training.py")
-    for instances in (1, 2, 4):
+    for instances in (1, 2, 4) if full else (1, 2):
         command = [
             *(sys.executable, "-m", "poprun_py", "--num-instances", str(instances), "--num-replicas", "4"),
             *(*warm_python(*PYTORCH_FACES), "-m", "ipu_emu.compat", program),

@@ -220,7 +220,7 @@ def session_options_are_checked_when_a_model_is_compiled():
 @row("clone")
 def a_clone_is_unfrozen_and_apart():
     options = poptorch.Options()
-    options._freeze()
+    poptorch.inferenceModel(torch.nn.Linear(1, 1), options)
     other = options.clone().deviceIterations(3)
     assert (options.device_iterations, other.device_iterations) == (1, 3)
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
-hf = pytest.importorskip("transformers", reason="transformers is not installed; scripts/test --with-torch adds it")
 from torch import nn  # noqa: E402
 
 import ipu_emu.poptorch as poptorch  # noqa: E402
@@ -21,6 +20,12 @@ WORDS, CLASSES, STEPS = 37, 5, 20
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 NO_DROPOUT = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
 WORDED = {"vocab_size": WORDS, "max_position_embeddings": 16}
+
+
+def hf() -> Any:
+    """The package, whose import takes 2 s of every process that only collects these tests."""
+    reason = "transformers is not installed; scripts/test --with-torch adds it"
+    return pytest.importorskip("transformers", reason=reason)
 
 
 def text() -> dict[str, Any]:
@@ -67,7 +72,7 @@ class Listener(nn.Module):
 
 
 def whisper() -> Any:
-    return hf.WhisperConfig(
+    return hf().WhisperConfig(
         d_model=16, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=32, num_mel_bins=8, dropout=0,
         max_source_positions=10, vocab_size=WORDS, pad_token_id=0, bos_token_id=1, eos_token_id=2,
         decoder_start_token_id=1,
@@ -77,8 +82,8 @@ def whisper() -> Any:
 def bart() -> Any:
     layers = {f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")}
     sizes = {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "d_model": 16}
-    return hf.BartForConditionalGeneration(
-        hf.BartConfig(**WORDED, **layers, **sizes, dropout=0, attention_dropout=0, use_cache=False)
+    return hf().BartForConditionalGeneration(
+        hf().BartConfig(**WORDED, **layers, **sizes, dropout=0, attention_dropout=0, use_cache=False)
     )
 
 
@@ -86,35 +91,35 @@ def gpt2() -> Any:
     dropouts = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
     sizes = {"n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}
     tokens = {"bos_token_id": 0, "eos_token_id": 0}
-    return hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=WORDS, use_cache=False, **dropouts, **sizes, **tokens))
+    return hf().GPT2LMHeadModel(hf().GPT2Config(vocab_size=WORDS, use_cache=False, **dropouts, **sizes, **tokens))
 
 
 def t5() -> Any:
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
-    return hf.T5ForConditionalGeneration(
-        hf.T5Config(vocab_size=WORDS, dropout_rate=0, use_cache=False, decoder_start_token_id=0, **sizes)
+    return hf().T5ForConditionalGeneration(
+        hf().T5Config(vocab_size=WORDS, dropout_rate=0, use_cache=False, decoder_start_token_id=0, **sizes)
     )
 
 
 def decoder(kind: str) -> Any:
-    config = getattr(hf, f"{kind}Config")(num_key_value_heads=1, use_cache=False, **WORDED, **SIZES)
-    return getattr(hf, f"{kind}ForCausalLM")(config)
+    config = getattr(hf(), f"{kind}Config")(num_key_value_heads=1, use_cache=False, **WORDED, **SIZES)
+    return getattr(hf(), f"{kind}ForCausalLM")(config)
 
 
 def encoder(kind: str) -> Any:
-    return getattr(hf, f"{kind}ForMaskedLM")(getattr(hf, f"{kind}Config")(**WORDED, **NO_DROPOUT, **SIZES))
+    return getattr(hf(), f"{kind}ForMaskedLM")(getattr(hf(), f"{kind}Config")(**WORDED, **NO_DROPOUT, **SIZES))
 
 
 def distilbert() -> Any:
     dropouts = {"dropout": 0, "attention_dropout": 0, "seq_classif_dropout": 0}
-    return hf.DistilBertForSequenceClassification(
-        hf.DistilBertConfig(vocab_size=WORDS, dim=16, hidden_dim=32, n_layers=2, n_heads=2, **dropouts)
+    return hf().DistilBertForSequenceClassification(
+        hf().DistilBertConfig(vocab_size=WORDS, dim=16, hidden_dim=32, n_layers=2, n_heads=2, **dropouts)
     )
 
 
 def vision(kind: str, **sizes: Any) -> Any:
-    config = getattr(hf, f"{kind}Config")(num_labels=CLASSES, **sizes)
-    return getattr(hf, f"{kind}ForImageClassification")(config)
+    config = getattr(hf(), f"{kind}Config")(num_labels=CLASSES, **sizes)
+    return getattr(hf(), f"{kind}ForImageClassification")(config)
 
 
 def mobilenet() -> Any:

@@ -83,7 +83,7 @@ def test_rows_can_be_read_again(measurements: Measurements) -> None:
     rows = program_rows(measurements.rows(), "rows.csv")
     assert [(row.instances, row.accumulation, row.batch) for row in rows][:2] == [(1, 1, 8), (1, 2, 8)]
     assert rows[0].seconds == pytest.approx(T + C)
-    with pytest.raises(EmulatorError, match="line 2: not a row of a program"):
+    with pytest.raises(EmulatorError, match="line 2"):
         program_rows("model,instances\nprogram,1\n", "rows.csv")
 
 
@@ -112,7 +112,7 @@ def test_simultaneous_runs_are_on_separate_hosts(written: tuple[str, ...]) -> No
 
 
 def test_ranges_of_hosts_are_refused() -> None:
-    with pytest.raises(EmulatorError, match=r"--launcher n\[0-1\]: a range of hosts; write each host"):
+    with pytest.raises(EmulatorError, match=r"--launcher n\[0-1\].*each host"):
         experiment(launcher=("--host", "n[0-1]"))
 
 

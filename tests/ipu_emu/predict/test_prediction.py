@@ -16,7 +16,8 @@ from ipu_emu.predict.calibration.fit import profile_of
 from ipu_emu.predict.calibration.profile import SHIPPED_ROWS, Profile, shipped
 from ipu_emu.predict.calibration.rows import layer_counts, read_rows
 from ipu_emu.predict.job import Job
-from ipu_emu.predict.model import Shape, placed
+from ipu_emu.predict.memory import Shape
+from ipu_emu.predict.model import placed
 from ipu_emu.predict.placement import by_counts
 from ipu_emu.predict.prediction import Prediction, anchored, predict, what_if_factors
 from ipu_emu.program.clock import ModelledMachine, timeline
@@ -209,7 +210,7 @@ def test_parts_of_layers() -> None:
     placement = by_counts(RAN["BERT-base 128 on 4"].network, counts)
     kinds = [[block.kind for block in blocks if block.kind in ("attention", "feed-forward")] for blocks in placement]
     assert [(ipu_kinds.count("attention"), ipu_kinds.count("feed-forward")) for ipu_kinds in kinds] == list(counts)
-    with pytest.raises(EmulatorError, match="adds up to 11; bert-base has 12 layers"):
+    with pytest.raises(EmulatorError, match=r"11.*bert-base.*12 layers"):
         by_counts(RAN["BERT-base 128 on 4"].network, layer_counts("0,4,4,3"))
     with pytest.raises(EmulatorError, match="attention before feed-forward"):
         by_counts(RAN["BERT-base 128 on 4"].network, layer_counts("0/4,4/4,4/4,4/0"))
@@ -284,7 +285,7 @@ def test_instances_use_as_many_hosts_at_most() -> None:
     assert every.step == predict(job, None).step
     assert single.throughput == pytest.approx(every.throughput / 4, rel=0.05)
     assert single.one_replica > 0
-    with pytest.raises(EmulatorError, match="--instances 7 does not divide 64 replicas; use a divisor"):
+    with pytest.raises(EmulatorError, match=r"--instances 7.*64 replicas"):
         replace(job, instances=7)
 
 

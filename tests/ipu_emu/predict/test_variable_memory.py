@@ -22,7 +22,7 @@ from ipu_emu.predict import (
 )
 from ipu_emu.program.memory_plan import region_of
 from ipu_emu.session.footprint import footprints
-from ipu_emu.session.memory_liveness import LIVE, ipu_memories
+from ipu_emu.session.memory_liveness import ipu_memories
 
 POD = System.pod(16)
 
@@ -98,7 +98,7 @@ def test_parts_and_lives_are_those_of_the_plan() -> None:
     assert all(more > 0 for more in scratch)  # scratch of host kernels, which an IPU does not need
     for memory in memories:
         assert all(nbytes >= 0 for nbytes in memory.parts.values())
-        assert memory.peak_live <= sum(memory.parts[part] for part in LIVE)
+        assert memory.peak_live <= sum(memory.parts[part] for part in ("stashes", "FIFOs", "transient"))
         for time in range(0, len(memory.live), 97):
             lives = [
                 life
@@ -114,7 +114,7 @@ def test_ipus_needed() -> None:
     assert ipus_needed(1, BOW) == 1
     assert ipus_needed(int(0.6 * GC2.sram) + 1, GC2) == 2
     assert ipus_needed(5 * GC2.sram, GC2, proportion=1) == 8
-    with pytest.raises(EmulatorError, match="proportion 0 is out of range"):
+    with pytest.raises(EmulatorError, match="proportion 0"):
         ipus_needed(1, BOW, proportion=0)
-    with pytest.raises(EmulatorError, match="there is no optimiser 'adagrad'; use sgd, momentum, lars, rmsprop"):
+    with pytest.raises(EmulatorError, match=r"'adagrad'.*sgd, momentum, lars, rmsprop"):
         Variables(dense(1, 1), 1).optimiser("adagrad")

@@ -113,7 +113,7 @@ def test_early_reductions_change_no_bit(
         anchors = session.initAnchorArrays()
         for _ in range(2):
             session.run(popart.PyStepIO({x: own}, anchors))
-        return session._loaded._early is not None, [session._loaded.read(id).tobytes() for id in weights]
+        return session.engine.early is not None, [session.engine.read(id).tobytes() for id in weights]
 
     results = {}
     for early in ("0", "1"):

@@ -110,7 +110,7 @@ SHOWN = {
     "compiler/rewriting/test_stochastic_rounding.py::test_small_gradients_of_replicas_are_not_lost": (
         "accumulationAndReplicationReductionType"
     ),
-    "engine/overlap/test_io_loop.py::test_numbers_of_io_tiles": "numIOTiles",
+    "engine/test_io_loop.py::test_numbers_of_io_tiles": "numIOTiles",
     "popart/options/test_session_options.py::test_global_replication_factor": (
         "enableDistributedReplicatedGraphs globalReplicationFactor globalReplicaOffset"
     ),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from ipu_emu import models, popart
-from ipu_emu.compiler.pipeline import lowered
 from ipu_emu.hardware import POD16
 from ipu_emu.session.footprint import footprints, memory_need, memory_of, too_large_for_an_ipu
 from ipu_emu.session.memory_remedies import Change, Remedies
@@ -162,20 +161,21 @@ def test_a_tensor_that_can_never_fit_is_named() -> None:
     x = builder.addInputTensor("FLOAT", [1, 512])
     w = builder.addInitializedInputTensor(np.zeros((512, 1024), np.float32), "wide")
     loss = builder.aiGraphcore.l1loss([builder.aiOnnx.matmul([x, w])], 0.1)
-    device = popart.DeviceManager().createIpuModelDevice({"tilesPerIPU": 3})
-    training = popart.TrainingSession(
-        builder.getModelProto(),
-        popart.DataFlow(1, [loss]),
-        loss,
-        popart.SGD({"defaultLearningRate": (0.1, True)}),
-        device,
-    )
+    optimizer = popart.SGD({"defaultLearningRate": (0.1, True)})
+
+    def prepared(tiles: int) -> Any:
+        device = popart.DeviceManager().createIpuModelDevice({"tilesPerIPU": tiles})
+        model = builder.getModelProto(), popart.DataFlow(1, [loss]), loss, optimizer
+        training = popart.TrainingSession(*model, device)
+        training.prepareDevice(loadEngine=False)
+        return training
+
     with pytest.raises(popart.OutOfMemoryException) as caught:
-        training.prepareDevice()
+        prepared(3)
     text = str(caught.value.args[0])
     assert "More IPUs alone can never help" in text
     assert "reads wide (2.00 MiB) and in total 4.00 MiB at once" in text
-    assert too_large_for_an_ipu(lowered(training._compilation.final_step), 2**30) == ""
+    assert too_large_for_an_ipu(prepared(1472).executable, 2**30) == ""
 
 
 def test_nothing_is_moved_off_chip_without_streaming_memory() -> None:

@@ -32,18 +32,34 @@ def programs(tf: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return created
 
 
+@pytest.fixture
+def executables(tf: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The compiled sections of the programs that sessions run."""
+    from ipu_emu.tensorflow.run import program
+
+    compiled, compile_section = [], program.compile_section
+
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        section = compile_section(*arguments, **options)
+        compiled.append(section.executable)
+        return section
+
+    monkeypatch.setattr(program, "compile_section", recorded)
+    return compiled
+
+
 @pytest.mark.parametrize(("optimizer", "clips"), [("momentum", True), ("adam", False), ("keras-rmsprop", False)])
 def test_states_that_replicas_divide_have_the_same_bits_and_take_less_memory(
-    tf: Any, ipu: Any, configure: Any, programs: list[Any], optimizer: str, clips: bool
+    tf: Any, ipu: Any, configure: Any, executables: list[Any], optimizer: str, clips: bool
 ) -> None:
     """Two replicas of two IPUs; gradients that are clipped are reduced as a whole."""
 
     def train(divided: bool) -> tuple[Any, int]:
+        executables.clear()
         configure(4, optimizations__minimum_remote_tensor_size=0)
         options = {"offload_weight_update_variables": True, "replicated_optimizer_state_sharding": divided}
         result = on_ipu(tf, ipu, Model(2), optimizer, replicas=2, clips=clips, **options)
-        sections = next(iter(programs[-1]._loaded.values()))
-        return result, sum(section.engine.streaming_nbytes_of(0) for section in sections)
+        return result, sum(executable.plan.streaming_bytes_of(0) for executable in executables)
 
     (plain, most), (divided, least) = train(False), train(True)
     assert_same(divided, plain)
@@ -66,11 +82,12 @@ def test_sums_over_replicas_are_merged_up_to_the_size_of_a_buffer(
     assert (least, most) == (2, 4)
 
 
-def test_no_stage_waits_while_the_host_serves_another(tf: Any, ipu: Any, configure: Any, programs: list[Any]) -> None:
+def test_no_stage_waits_while_the_host_serves_another(
+    tf: Any, ipu: Any, configure: Any, executables: list[Any]
+) -> None:
     configure(2)
     on_ipu(tf, ipu, Model(2), "momentum")
-    (section, *_) = next(iter(programs[-1]._loaded.values()))
-    assert section.engine.executable.sync == "SinglePipeline"
+    assert executables[0].sync == "SinglePipeline"
 
 
 def test_inference_returns_outputs_in_the_order_of_the_data(tf: Any, ipu: Any, configure: Any) -> None:

@@ -51,7 +51,7 @@ def test_pytorch_s_own_losses_are_counted_over_the_batch(loss, spread):
 def test_other_losses_are_refused_where_targets_would_count_unequally(loss, inside):
     trained(loss, UNEVEN, inside=inside)
     for spread in SPREADS:
-        with pytest.raises(ValueError, match=r"3 targets of a batch are ignored \(-100\).*CrossEntropyLoss"):
+        with pytest.raises(ValueError, match=r"3 targets.*-100.*CrossEntropyLoss"):
             trained(loss, UNEVEN, inside=inside, **spread)
     torch.testing.assert_close(
         trained(loss, EVEN, inside=inside, accumulation=2), trained(loss, EVEN, inside=inside), rtol=1e-5, atol=1e-6

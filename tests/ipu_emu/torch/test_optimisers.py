@@ -130,10 +130,10 @@ def test_arguments_that_are_not_computed_are_refused(make, message):
 def test_a_mode_that_changes_after_an_epoch_is_refused():
     module = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     sgd = optim.SGD(module.parameters(), 0.1)
-    with pytest.raises(ValueError, match=r"the module has changed its mode .*call its train\(\) before the next"):
+    with pytest.raises(ValueError, match=r"mode.*train\(\)"):
         train(module, sgd, epochs=2, after_epoch=lambda epoch, mean: module.eval())
     module.train()
-    with pytest.raises(ValueError, match=r"1 of the module has changed its mode .*call its train\(\)"):
+    with pytest.raises(ValueError, match=r"1 of the module.*train\(\)"):
         train(module, sgd, epochs=2, after_epoch=lambda epoch, mean: module[1].eval())
     module.train()
     train(module, sgd, epochs=2, after_epoch=lambda epoch, mean: (module.eval(), module.train()))

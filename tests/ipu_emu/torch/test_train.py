@@ -126,7 +126,7 @@ def test_every_kind_of_data_gives_the_same_batches():
     stream = DataLoader(_Stream(), batch_size=16)
     for data in (samples, DataLoader(samples, batch_size=16), [*zip(X, Y, strict=True)], _Iterable(batches), stream):
         assert same(expected, trained(data))
-    with pytest.raises(ValueError, match="a batch has tensors of 16 and of 15 samples"):
+    with pytest.raises(ValueError, match="16 and of 15 samples"):
         trained(_Iterable([(X[:16], Y[:15])]), replicas=2)
 
 
@@ -241,14 +241,14 @@ def test_values_of_the_wrong_type_are_named(settings, message):
 
 
 def test_no_optimiser_and_no_module_are_named():
-    with pytest.raises(TypeError, match="the optimiser is a NoneType; use one such as"):
+    with pytest.raises(TypeError, match="NoneType"):
         ipu_emu.torch.train(network(), F.cross_entropy, None, (X, Y))
-    with pytest.raises(TypeError, match=r"the module is the class Linear; give an instance of torch\.nn\.Module"):
+    with pytest.raises(TypeError, match=r"Linear.*torch\.nn\.Module"):
         ipu_emu.torch.train(nn.Linear, F.cross_entropy, None, (X, Y))
 
 
 def test_an_iterator_and_a_module_in_evaluation_mode_are_refused():
-    with pytest.raises(TypeError, match="data is a generator; give tensors"):
+    with pytest.raises(TypeError, match=r"generator.*tensors"):
         trained(data=(batch for batch in [(X, Y)]))
     with pytest.raises(ValueError, match=r"call module.train\(\)"):
         ipu_emu.torch.train(network().eval(), None, None, X)

@@ -101,7 +101,7 @@ def test_groups_within_hosts_have_the_limit_of_the_memory_and_those_across_share
 
 @pytest.mark.parametrize("fact", [5, [], {"interface": 3}, {"interface": "x", "gigabytes_per_second": -1.0}])
 def test_a_damaged_interface_is_refused(fact: Any, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="is damaged: its network has the wrong form"):
+    with pytest.raises(ArgumentError, match=r"damaged.*network"):
         rates(tmp_path, [fact or [1]], "a", "all_reduce")
 
 

@@ -208,7 +208,7 @@ DAMAGE = {
 @pytest.mark.parametrize(("key", "value"), DAMAGE.values(), ids=DAMAGE)
 def test_damaged_facts_are_refused(key, value, tmp_path):
     Recorder(str(tmp_path), limit=1 << 20, about={key: value}).close()
-    with pytest.raises(ArgumentError, match=f"is damaged: its {key} has the wrong form"):
+    with pytest.raises(ArgumentError, match=f"damaged.*{key}"):
         read_run(tmp_path)
 
 
@@ -217,7 +217,7 @@ def test_damaged_facts_are_refused(key, value, tmp_path):
 )
 def test_damaged_clock_offsets_are_refused(offsets, recorder):
     recorder.define({"clock_offsets": offsets})
-    with pytest.raises(ArgumentError, match="is damaged: its clock_offsets has the wrong form"):
+    with pytest.raises(ArgumentError, match=r"damaged.*clock_offsets"):
         read_process(recorder.path)
 
 
@@ -227,7 +227,7 @@ def test_clocks_that_are_centuries_apart_are_refused(tmp_path):
         recorder = Recorder(str(tmp_path), limit=1 << 20, about={"host": host, "boot": host, "clock": clock})
         recorder.record(key_of(Kind.SPAN, recorder.name("x")), 1, 2)
         recorder.close()
-    with pytest.raises(ArgumentError, match=r"is damaged: the clocks of its processes are centuries apart; record"):
+    with pytest.raises(ArgumentError, match=r"damaged.*clocks"):
         read_run(tmp_path)
 
 

@@ -138,7 +138,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 
 def test_a_pipe_that_nobody_reads_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="it is a pipe that nobody reads"):
+    with pytest.raises(OSError, match="nobody reads"):
         replace_file(tmp_path / "pipe", b"text")
 
 
@@ -148,7 +148,7 @@ def test_a_pipe_of_another_user_is_refused_unless_the_folder_is_theirs(tmp_path:
     os.mkfifo(pipe)
     os.chown(pipe, 65534, 65534)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(OSError, match="it is a pipe or a device of another user"):
+    with pytest.raises(OSError, match="another user"):
         replace_file(pipe, b"secret")
     assert write_fault(pipe) == "it is a pipe or a device of another user; choose another place"
     assert os.read(reader, 100) == b""
@@ -214,7 +214,7 @@ def test_a_link_of_another_user_is_refused_unless_the_folder_is_theirs(tmp_path:
     (tmp_path / "link").symlink_to("planted")
     os.lchown(tmp_path / "planted", 65534, 65534)
     for name in ("planted", "link"):
-        with pytest.raises(OSError, match="it is a link that belongs to another user"):
+        with pytest.raises(OSError, match=r"link.*another user"):
             replace_file(tmp_path / name, b"text")
         assert write_fault(tmp_path / name) == "it is a link that belongs to another user; choose another place"
     assert (tmp_path / "mine").read_bytes() == b"old"

@@ -109,7 +109,7 @@ def test_a_file_of_another_user_that_cannot_be_read_is_named_too(
     (folder / "code").chmod(0o600)
     monkeypatch.chdir(folder)
     os.seteuid(user)
-    trusted_files._plain.cache_clear()  # it has cached the previous user
+    trusted_files.plain_trust.cache_clear()  # it has cached the previous user
     try:
         with pytest.raises(UntrustedError, match=f"^code belongs to user {NOBODY}, not to this user"):
             read_trusted("code")
@@ -117,7 +117,7 @@ def test_a_file_of_another_user_that_cannot_be_read_is_named_too(
             read_trusted("mine")
     finally:
         os.seteuid(0)
-        trusted_files._plain.cache_clear()
+        trusted_files.plain_trust.cache_clear()
 
 
 @needs_root

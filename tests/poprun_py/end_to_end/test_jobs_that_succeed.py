@@ -216,7 +216,7 @@ def test_a_job_on_one_host_listens_on_the_loopback_only(launch, mpi):
     assert {address for _, address in listening} == {"127.0.0.1"}
     managers = [process for process in processes if process.name() in _PROCESS_MANAGERS]
     filters = [
-        _filter(entry) for process in managers for entry in loopback_only._sockets(process.pid) if _is_open(entry)
+        _filter(entry) for process in managers for entry in loopback_only.sockets_of(process.pid) if _is_open(entry)
     ]
     assert filters
     assert all(filters)

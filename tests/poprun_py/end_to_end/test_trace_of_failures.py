@@ -90,7 +90,8 @@ def test_hosts_with_other_clocks_are_aligned(tmp_path: Path) -> None:
     (tmp_path / "hosts").mkdir()
     with hosts(2, tmp_path / "hosts") as where:
         options = ["--trace", str(folder), "--host", ",".join(where.names), "--num-instances", "2"]
-        job = Job(where, [*options, "sh", "-c", OTHER_CLOCKS, "sh", *warm_python(*WITH_GCL), TRACED])
+        program = [*warm_python(*WITH_GCL), TRACED, "4000000"]  # a transfer that takes longer than the clocks' error
+        job = Job(where, [*options, "sh", "-c", OTHER_CLOCKS, "sh", *program])
         try:
             code, _, err = job.finish()
         finally:

@@ -120,7 +120,7 @@ def test_a_daemon_whose_session_was_over_before_the_guard_came_is_ended(tmp_path
     with subprocess.Popen([program]) as daemon:
         parent = processes.parent
         monkeypatch.setattr(processes, "parent", lambda pid: 1 if pid == daemon.pid else parent(pid))
-        monkeypatch.setattr(daemon_guard, "_ORPHAN_TIMEOUT", 0.2)
+        monkeypatch.setattr(daemon_guard, "ORPHAN_TIMEOUT", 0.2)
         DaemonGuard(daemon.pid, None).run()
         assert daemon.wait(10) == -signal.SIGTERM
 
@@ -157,9 +157,8 @@ def test_a_pid_that_has_become_another_daemons_is_not_taken_for_ours(prted, monk
     with subprocess.Popen(["sleep", "60"]) as first:
         monkeypatch.setattr(processes, "descendants", lambda root: [prted.pid] if root == first.pid else [])
         guard = DaemonGuard(first.pid, None)
-        guard._look()
-        assert prted.pid not in guard._known
-        guard._end()
+        guard.look()
+        guard.end()
         assert prted.poll() is None
         first.kill()
 
@@ -172,7 +171,7 @@ def test_other_commands_of_the_user_are_no_daemons(prted, tmp_path):
         while processes.command(process.pid) != "prte":
             time.sleep(0.01)
         guard = DaemonGuard(process.pid, None)
-        guard._end()
+        guard.end()
         assert process.poll() is None
         process.kill()
 

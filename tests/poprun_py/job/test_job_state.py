@@ -25,12 +25,13 @@ Notice = messages.Lost | messages.Leaving
 class Stage:
     """A job of ``count`` instances, and all messages to them."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, **changes: object) -> None:
         options = parse(["--num-instances", str(count), "--num-replicas", str(2 * count), "prog", "arg"])
         launch_plan = plan(options, machine=Machine(), installation=MpiInstallation("mpich", "m"), executable="/p")
+        self.plan = replace(launch_plan, **changes)
         self.sent: list[tuple[int, messages.Message]] = []
         self.job = JobState(
-            launch_plan, since=1.0, has_input=True, send=lambda rank, what: self.sent.append((rank, what))
+            self.plan, since=1.0, has_input=True, send=lambda rank, what: self.sent.append((rank, what))
         )
         self.count = count
 
@@ -280,7 +281,7 @@ def test_a_time_limit_is_a_failure_of_the_whole_job():
 
 
 def test_words_of_a_failure():
-    instance = Stage(2).job._plan.instances[1]
+    instance = Stage(2).plan.instances[1]
     assert str(InstanceEnd(instance, 4711, -9)) == (
         "instance 1 (pid 4711 on localhost, replicas 2-3) was killed by signal 9 (SIGKILL)"
     )
@@ -290,7 +291,7 @@ def test_words_of_a_failure():
 
 def test_no_instance_is_blamed_if_none_failed():
     assert first_failure([]) is None
-    assert first_failure([InstanceEnd(Stage(1).job._plan.instances[0], 1, -15, LAUNCHER)]) is None
+    assert first_failure([InstanceEnd(Stage(1).plan.instances[0], 1, -15, LAUNCHER)]) is None
 
 
 def test_instances_waiting_in_mpi_finalize_are_reported_while_others_run():
@@ -448,27 +449,33 @@ def test_a_code_that_mpirun_passes_on_came_from_an_instance_though_it_is_reporte
 
 
 def test_hosts_from_which_no_instance_reported_are_to_be_tried_with_ssh():
-    stage = Stage(2)
-    stage.job._plan = replace(stage.job._plan, remote_hosts=("localhost",))
+    stage = Stage(2, remote_hosts=("localhost",))
     stage.job.mpirun_ended(99, 255)
     assert stage.job.why.endswith("; if ssh is the reason, try: ssh localhost true")
 
 
-def test_late_instances_are_reported_with_the_host_to_try():
-    stage = Stage(2)
-    stage.job._plan = replace(stage.job._plan, remote_hosts=("localhost",))
-    monitor(stage)._on_timeout(32)
+@pytest.fixture
+def clock(monkeypatch):
+    """The time, in seconds, that timers see."""
+    now = [0.0]
+    monkeypatch.setattr(event_sources.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_late_instances_are_reported_with_the_host_to_try(clock):
+    stage = Stage(2, remote_hosts=("localhost",))
+    watched(stage, clock, 32.0)
     assert stage.job.why == "instances 0, 1 did not start within 32 s; if ssh is the reason, try: ssh localhost true"
 
 
 @pytest.mark.parametrize("reported", [[0], [0, 1]])
-def test_one_instance_that_does_not_start_in_time(reported):
+def test_one_instance_that_does_not_start_in_time(reported, clock):
     """Whether its supervisor has reported or not: changing to its folder may hang, for example."""
     stage = Stage(2)
     for rank in reported:
         stage.job.hello(rank, 7)
     stage.job.started(0, 8)
-    monitor(stage)._on_timeout(32)
+    watched(stage, clock, 32.0)
     assert stage.job.why == "instance 1 did not start within 32 s"
 
 
@@ -480,19 +487,18 @@ def test_one_instance_that_does_not_start_in_time(reported):
         ([0, 1], None),
     ],
 )
-def test_the_user_is_told_what_the_launcher_waits_for(started, said, monkeypatch):
-    stage, words = Stage(2), []
-    now = 0.0
-    monkeypatch.setattr(event_sources.time, "monotonic", lambda: now)
-    timers = Timers()
-    monitor(stage, timers, words.append).begin(1)
+def test_the_user_is_told_what_the_launcher_waits_for(started, said, clock):
+    stage = Stage(2)
     for rank in started:
         stage.job.hello(rank, 7)
         stage.job.started(rank, 8)
-    now = 10.0
+    assert watched(stage, clock, 10.0) == ([said] if said else [])
+
+
+def watched(stage: Stage, clock: list[float], seconds: float) -> list[str]:
+    """Watch the start of a job until ``seconds`` after it; return what the user is told."""
+    timers, words = Timers(), []
+    StartupMonitor(stage.plan, stage.job, timers, "mpirun", words.append).begin(1)
+    clock[0] = seconds
     timers.run_due()
-    assert words == ([said] if said else [])
-
-
-def monitor(stage: Stage, timers: Timers | None = None, say=lambda text: None) -> StartupMonitor:
-    return StartupMonitor(stage.job._plan, stage.job, timers or Timers(), "mpirun", say)
+    return words

@@ -22,7 +22,7 @@ NAMES = ["mpich_shm_notes", "osc_sm.results", "sm_segment.vm.0.9f3a0001.0", "omp
 @pytest.fixture(autouse=True)
 def _shared_memory(tmp_path, monkeypatch):
     (tmp_path / "shm").mkdir()
-    monkeypatch.setattr(job_record, "_SHARED_MEMORY", str(tmp_path / "shm"))
+    monkeypatch.setattr(job_record, "SHARED_MEMORY", str(tmp_path / "shm"))
 
 
 @pytest.fixture
@@ -170,20 +170,20 @@ def test_jobs_may_start_and_end_at_the_same_time(temporary):
 
 def test_the_last_job_may_end_while_another_looks(temporary, monkeypatch):
     Path(new_folder(str(temporary))).parent.mkdir(mode=0o700)
-    monkeypatch.setattr(job_record, "_is_private", lambda folder: shutil.rmtree(folder) is None)
+    monkeypatch.setattr(job_record, "is_private", lambda folder: shutil.rmtree(folder) is None)
     assert remove_abandoned(str(temporary)) == []
 
 
 def test_the_last_job_may_end_while_another_starts(temporary, monkeypatch):
-    base, private = Path(new_folder(str(temporary))).parent, job_record._is_private
+    base, private = Path(new_folder(str(temporary))).parent, job_record.is_private
     base.mkdir(mode=0o700)
 
     def removed_once(folder):
-        monkeypatch.setattr(job_record, "_is_private", private)
+        monkeypatch.setattr(job_record, "is_private", private)
         shutil.rmtree(folder)
         return False
 
-    monkeypatch.setattr(job_record, "_is_private", removed_once)
+    monkeypatch.setattr(job_record, "is_private", removed_once)
     record = JobRecord(new_folder(str(temporary)))
     assert os.path.exists(record.folder + ".files")
     record.close()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import subprocess
 import sys
 
 import pytest
 
-from poprun_py.linux import mpi_files
 from poprun_py.linux.mpi_files import MpiFiles
 from tests.helpers.mpi_jobs import PROGRAMS
 
@@ -17,11 +17,13 @@ HOLDS_FILE = str(PROGRAMS / "poprun_py/linux/holds_file.py")
 
 
 @pytest.fixture(params=["inotify", "refused inotify", "without inotify"])
-def files(request, tmp_path, monkeypatch):
+def files(request, tmp_path):
     """The files in ``tmp_path`` that this process holds."""
-    if request.param == "refused inotify":
-        monkeypatch.setattr(mpi_files, "_libc", type("Libc", (), {"inotify_init1": lambda _: -1}))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if request.param == "refused inotify":  # no descriptor is left for it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     watched = MpiFiles(lambda: [os.getpid()], [str(tmp_path)], is_told=request.param != "without inotify")
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     yield watched
     watched.close()
 

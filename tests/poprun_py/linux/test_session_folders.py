@@ -93,7 +93,7 @@ def test_the_folder_of_a_running_program_is_kept(tmp_path, family, monkeypatch):
     """Two jobs may have the same number."""
     (family / "1620967425").mkdir(parents=True)
     assert folders_without_daemon([], "prterun-vm-34003@1", [str(tmp_path)], 0.0)
-    monkeypatch.setattr(session_folders, "_singletons", lambda hosts, pids: {"1620967425"} if list(pids) else set())
+    monkeypatch.setattr(session_folders, "singletons", lambda hosts, pids: {"1620967425"} if list(pids) else set())
     assert folders_without_daemon([], "prterun-vm-34003@1", [str(tmp_path)], 0.0) == []
 
 

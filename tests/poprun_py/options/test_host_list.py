@@ -89,5 +89,5 @@ def test_mistakes_in_a_file_are_reported_with_the_line(tmp_path):
 
 
 def test_a_file_without_end_is_refused() -> None:
-    with pytest.raises(UsageError, match="f: the file has more than 16,777,216 characters; give a list of hosts"):
+    with pytest.raises(UsageError, match=r"f: .*16,777,216"):
         from_file("/dev/zero", source="f")

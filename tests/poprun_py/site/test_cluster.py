@@ -86,12 +86,12 @@ def test_values_that_do_not_fit_are_a_usage_error(line, said):
 
 
 def test_an_allocation_without_hosts_is_reported(slurm):
-    with pytest.raises(UsageError, match=r"no Slurm allocation .SLURM_JOB_NODELIST is not set"):
+    with pytest.raises(UsageError, match=r"SLURM_JOB_NODELIST"):
         find("--backend slurm x", **slurm | {"SLURM_JOB_NODELIST": ""})
 
 
 def test_slurm_only_starts_on_hosts_of_the_allocation(slurm):
-    with pytest.raises(UsageError, match=r"h9 does not belong to the allocation \(n1, n2, n3, n4\)"):
+    with pytest.raises(UsageError, match=r"h9.*n1, n2, n3, n4"):
         find("--backend slurm --host n1,h9 --num-instances 2 x", **slurm)
     with pytest.raises(UsageError, match="no srun on PATH"):
         find("--backend slurm --num-instances 4 x", **slurm | {"PATH": ""})
@@ -218,7 +218,7 @@ def test_binding_is_left_to_the_supervisors(installation, place, strategy):
 def test_words_for_one_instance():
     job = planned("--num-instances 2 --instance-mpi-local-args='1:-x A=B -x OMP_NUM_THREADS=5' x")
     assert [instance.environment.get("A") for instance in job.instances] == [None, "B"]
-    with pytest.raises(UsageError, match="one instance takes -x NAME=VALUE only, not --wdir"):
+    with pytest.raises(UsageError, match=r"-x NAME=VALUE.*--wdir"):
         planned("--instance-mpi-local-args='0:--wdir /' x")
 
 

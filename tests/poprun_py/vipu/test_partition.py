@@ -110,7 +110,7 @@ def test_a_partition_that_is_large_enough_is_used():
 
 
 def test_a_partition_that_is_too_small_is_recreated_only_on_request():
-    with pytest.raises(UsageError, match="needs 8 IPUs, but the partition has 4; add --update-partition yes"):
+    with pytest.raises(UsageError, match=r"8 IPUs.*4.*--update-partition yes"):
         assign_partition(asks(ipus=8), [Partition("p", HERE, 4)])
     decision = assign_partition(asks(ipus=8, update=True), [Partition("p", HERE, 4)])
     assert (decision.action, decision.partition.ipus) == ("recreated", 8)
@@ -119,7 +119,7 @@ def test_a_partition_that_is_too_small_is_recreated_only_on_request():
 def test_a_partition_in_use_is_neither_reset_nor_recreated():
     busy = Partition("p", HERE, 4, jobs=(PartitionUser(17, 1, "h"),))
     for request_ in (asks(ipus=8, update=True), asks(reset=True)):
-        with pytest.raises(VipuBusyError, match=r"another job uses it \(PID 17 on h\)"):
+        with pytest.raises(VipuBusyError, match=r"PID 17 on h"):
             assign_partition(request_, [busy])
     assert assign_partition(asks(), [busy]).action == "used"
 
@@ -128,7 +128,7 @@ def test_without_a_name_the_only_one_is_taken():
     here, other, elsewhere = Partition("a", HERE, 4), Partition("b", HERE, 4), Partition("c", "h:1", 4)
     assert assign_partition(asks(None), [here, elsewhere]).partition == here
     assert assign_partition(asks(None), [elsewhere]).action == "created"
-    with pytest.raises(UsageError, match="several partitions: a, b; name one"):
+    with pytest.raises(UsageError, match="a, b"):
         assign_partition(asks(None), [here, other])
 
 
@@ -172,7 +172,7 @@ def test_jobs_that_were_killed_leave_nothing_behind(file):
     with file.held(asks("other", remove=False)):
         pass
     stale = [Partition("p", HERE, 4, removable=True, jobs=(GONE,)), Partition("q", HERE, 4, jobs=(GONE,))]
-    file._write(stale)
+    file.write(stale)
     with file.held(asks(None, ipus=8, update=True)) as decision:
         assert (decision.partition.name, decision.action, decision.only_one) == ("q", "recreated", True)
     assert names(file) == {"q": 8}
@@ -236,7 +236,7 @@ def test_a_lock_that_is_held_too_long_is_reported(file, tmp_path):
     impatient = replace(asks(), server=replace(SERVER, timeout=0.1))
     with open(file.path + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(VipuBusyError, match=r"did not answer within 0.1 s: another process holds .*lock"):
+        with pytest.raises(VipuBusyError, match=r"0.1 s.*lock"):
             file.held(impatient).__enter__()
 
 
@@ -244,46 +244,50 @@ def test_a_partition_in_use_is_tried_again(file, monkeypatch):
     """The other job ends between two attempts."""
     me = PartitionUser(os.getppid(), start_ticks(os.getppid()), os.uname().nodename)
     os.makedirs(os.path.dirname(file.path))
-    file._write([Partition("p", HERE, 4, jobs=(me,))])
+    file.write([Partition("p", HERE, 4, jobs=(me,))])
     with pytest.raises(VipuBusyError):
         file.held(asks(ipus=8, update=True)).__enter__()
-    monkeypatch.setattr("time.sleep", lambda _: file._write([Partition("p", HERE, 4)]))
+    monkeypatch.setattr("time.sleep", lambda _: file.write([Partition("p", HERE, 4)]))
     with file.held(asks(ipus=8, update=True, attempts=2)) as decision:
         assert decision.partition.ipus == 8
 
 
 def test_jobs_of_another_host_are_not_taken_for_dead(file):
     os.makedirs(os.path.dirname(file.path))
-    file._write([Partition("p", HERE, 4, removable=True, jobs=(GONE, ELSEWHERE))])
+    file.write([Partition("p", HERE, 4, removable=True, jobs=(GONE, ELSEWHERE))])
     with pytest.raises(VipuBusyError, match=rf"another job uses it \(PID {ELSEWHERE.pid} on another-host\)"):
         file.held(asks(ipus=8, update=True)).__enter__()
     with file.held(asks()):
         pass
-    assert [job for partition in file._read() for job in partition.jobs] == [ELSEWHERE]
+    assert [job for partition in file.read() for job in partition.jobs] == [ELSEWHERE]
 
 
 def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "state").write_text("a file")
     file = partition_file({"XDG_STATE_HOME": str(tmp_path / "state")}, print)
-    with pytest.raises(PoprunError, match="cannot be used: Not a directory; set XDG_STATE_HOME"):
+    with pytest.raises(PoprunError, match=r"Not a directory.*XDG_STATE_HOME"):
         file.held(asks()).__enter__()
 
 
 def test_a_user_without_a_home_gets_no_folder_that_is_called_so(tmp_path, monkeypatch):
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
-    with pytest.raises(PoprunError, match="this user has no home; set XDG_STATE_HOME"):
+    with pytest.raises(PoprunError, match=r"no home.*XDG_STATE_HOME"):
         partition_file({}, print)
     assert partition_file({"XDG_STATE_HOME": str(tmp_path)}, print).path.startswith(str(tmp_path))
 
 
 @given(
-    st.lists(st.builds(Partition, st.text(st.characters(codec="utf-8"), min_size=1), st.just(HERE), st.integers(1)))
+    st.lists(
+        st.builds(
+            Partition, st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.just(HERE), st.integers(1)
+        )
+    )
 )
 def test_any_partition_survives_the_file(tmp_path_factory, partitions):
     file = PartitionFile(str(tmp_path_factory.mktemp("state") / "p.json"), print)
-    file._write(partitions)
-    assert file._read() == partitions
+    file.write(partitions)
+    assert file.read() == partitions
 
 
 # -- the whole -------------------------------------------------------------------------------------------

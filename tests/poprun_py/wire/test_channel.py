@@ -139,7 +139,7 @@ def test_many_messages_of_all_sizes_arrive_in_order(pair):
 
 def test_a_frame_that_says_it_is_huge_is_refused_before_it_arrives(pair):
     left, right = pair
-    left._socket.sendall((LARGEST + 1).to_bytes(4, "big"))
+    os.write(left.fileno(), (LARGEST + 1).to_bytes(4, "big"))
     with pytest.raises(ChannelError, match=f"at most {LARGEST} are allowed"):
         receive(right, 1)
 

@@ -104,14 +104,16 @@ def test_many_silent_connections(job):
 )
 def test_even_with_the_key_a_malformed_message_only_costs_the_connection(job, frame):
     channel = connect(job.address, bytes.fromhex(job.key), timeout=250)
-    channel._socket.setblocking(True)
-    channel._socket.sendall(frame)
-    assert_refused(channel._socket)
+    with socket.socket(fileno=os.dup(channel.fileno())) as connection:
+        connection.setblocking(True)
+        connection.sendall(frame)
+        assert_refused(connection)
 
 
 @pytest.mark.parametrize("rank", [-1, 0, 1, 2, 2**40])
 def test_even_with_the_key_no_peer_replaces_an_instance(job, rank):
     channel = connect(job.address, bytes.fromhex(job.key), timeout=250)
     channel.send(messages.Hello(rank, "elsewhere", 1))
-    channel._socket.setblocking(True)
-    assert_refused(channel._socket)
+    with socket.socket(fileno=os.dup(channel.fileno())) as connection:
+        connection.setblocking(True)
+        assert_refused(connection)

@@ -54,8 +54,8 @@ for optimizer in (
         session.run(popart.PyStepIO({id: value.astype(np.float32) for id, value in data.items()}, out))
         for id in sorted(out):
             digest.update(out[id].tobytes())
-    session.weightsToHost()
-    for _id, value in sorted(session._weights.values.items()):
-        digest.update(value.tobytes())
+    for id, tensor in sorted(session.executable.graph.tensors.items()):
+        for replica in range(4) if tensor.role.is_variable else ():
+            digest.update(session.engine.read(id, replica).tobytes())
     kinds |= {type(leaf).__name__ for leaf in leaves(session.executable.program)}
 print(len(compiled), digest.hexdigest(), *sorted(kinds))

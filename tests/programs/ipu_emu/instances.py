@@ -40,7 +40,7 @@ for step in range(3):
     session.run(popart.PyStepIO(data, anchors))
     seen.append(anchors[largest].reshape(2, local)[:, :1].tobytes())
 session.weightsToHost()
-values = session._weights.values
+values = session.weightsByName()
 names = [id for id in values if id.split("___")[-1] not in ("mean", "var")]
 digest = hashlib.sha256(b"".join(values[id].tobytes() for id in names))
 groups = [values["own"].shape, bool((values["own"][0] != values["own"][1]).any())]

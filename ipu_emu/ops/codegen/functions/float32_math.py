@@ -168,10 +168,6 @@ def _below(k: Emitter, x: Any) -> Any:
     return b.fmul(number(0.5, x), b.select(b.fcmp_ordered("<", x, number(0, x)), tail, other))
 
 
-def _gelu_erf(k: Emitter, x: Any) -> Any:
-    return k.b.fmul(x, _below(k, x))
-
-
 def _gelu_erf_slope(k: Emitter, x: Any) -> Any:
     b = k.b
     bell = b.fmul(number(0.3989422804014327, x), _exp_falling(k, b.fmul(number(-0.5, x), b.fmul(x, x))))
@@ -186,10 +182,6 @@ def _gelu_share(k: Emitter, x: Any) -> Any:
     b = k.b
     line = k.intrinsic("fma", number(2 * _SCALE * _CUBE, x), b.fmul(x, x), number(2 * _SCALE, x))
     return _sigmoid(k, b.fmul(line, x))
-
-
-def _gelu_tanh(k: Emitter, x: Any) -> Any:
-    return k.b.fmul(x, _gelu_share(k, x))
 
 
 def _gelu_tanh_slope(k: Emitter, x: Any) -> Any:
@@ -270,9 +262,9 @@ FUNCTIONS: Mapping[str, Emit] = {
     "expm1_falling": _expm1_falling,
     "sigmoid": _sigmoid,
     "softplus": _softplus,
-    "gelu_erf": _gelu_erf,
+    "gelu_erf": lambda k, x: k.b.fmul(x, _below(k, x)),
     "gelu_erf_slope": _gelu_erf_slope,
-    "gelu_tanh": _gelu_tanh,
+    "gelu_tanh": lambda k, x: k.b.fmul(x, _gelu_share(k, x)),
     "gelu_tanh_slope": _gelu_tanh_slope,
     "half": _rounded,
 }

@@ -215,14 +215,6 @@ def _atan2(y: Lanes, x: Lanes) -> Lanes:
     return angle.signed_as(y)
 
 
-def _asin(x: Lanes) -> Lanes:
-    return _atan(x / ((1.0 - x) * (x + 1.0)).intrinsic("sqrt"))
-
-
-def _acos(x: Lanes) -> Lanes:
-    return _atan(((1.0 - x) / (x + 1.0)).intrinsic("sqrt")) * 2.0
-
-
 # Hyperbolic functions
 
 
@@ -380,10 +372,6 @@ def _gelu_share(x: Lanes) -> Lanes:
     return _sigmoid((x * x * _CUBE + 1.0) * x * (2 * _SCALE))
 
 
-def _gelu_tanh(x: Lanes) -> Lanes:
-    return x * _gelu_share(x)
-
-
 def _gelu_tanh_slope(x: Lanes) -> Lanes:
     x = _clamped(x, -30.0, 30.0)
     share = _gelu_share(x)
@@ -404,9 +392,9 @@ def _softplus(x: Lanes) -> Lanes:
 
 #: By the names that ``float32_math`` uses.
 FUNCTIONS: Mapping[str, Callable[..., Lanes]] = {
-    "acos": _acos,
+    "acos": lambda x: _atan(((1.0 - x) / (x + 1.0)).intrinsic("sqrt")) * 2.0,
     "acosh": _acosh,
-    "asin": _asin,
+    "asin": lambda x: _atan(x / ((1.0 - x) * (x + 1.0)).intrinsic("sqrt")),
     "asinh": _asinh,
     "atan": _atan,
     "atan2": _atan2,
@@ -422,7 +410,7 @@ FUNCTIONS: Mapping[str, Callable[..., Lanes]] = {
     "expm1_falling": _expm1,
     "gelu_erf": _gelu_erf,
     "gelu_erf_slope": _gelu_erf_slope,
-    "gelu_tanh": _gelu_tanh,
+    "gelu_tanh": lambda x: x * _gelu_share(x),
     "gelu_tanh_slope": _gelu_tanh_slope,
     "log": _log,
     "log10": lambda x: _log(x) * 0.4342944819032518,

@@ -1,4 +1,4 @@
-"""Keras addons: layers and optimizers of ``ipu_tensorflow_addons.keras``."""
+"""Keras addons: layers and optimisers of ``ipu_tensorflow_addons.keras``."""
 
 from ipu_emu.tensorflow.addons.keras import layers, optimizers
 

@@ -1,4 +1,4 @@
-"""Optimizers of ``ipu_tensorflow_addons.keras``: their states may have other types than the variables."""
+"""Optimisers of ``ipu_tensorflow_addons.keras``: their states may have other types than the variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["AdamIpuOptimizer", "LAMBIpuOptimizer", "SGDIpuOptimizer"]
 
 
 class _IpuOptimizer(optimizers.Optimizer):  # type: ignore[misc]
-    """Base of the optimizers: creates named states for every variable."""
+    """Base of the optimisers: creates named states for every variable."""
 
     #: The states of a variable, and the attributes with their element types.
     states: Mapping[str, str] = MappingProxyType({})

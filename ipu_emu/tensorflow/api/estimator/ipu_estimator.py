@@ -48,9 +48,10 @@ class IPUEstimator:
     ) -> None:
         if config is not None and not isinstance(config, RunConfig):
             raise ValueError(f"`config` must be an ipu_run_config.RunConfig, found {type(config).__name__}")
+        if warm_start_from is not None:
+            raise NotImplementedError("warm_start_from is not supported; train on from the checkpoint in model_dir")
         self._model_fn, self.config, self.params = model_fn, config or RunConfig(), dict(params or {})
         self.model_dir = model_dir or self.config.model_dir or tempfile.mkdtemp()
-        self._warm_start = warm_start_from
         self._own_hooks: list[Any] = []
 
     @property

@@ -1,4 +1,4 @@
-"""Gradient capture: gradients of tensors inside a model, which no optimizer applies."""
+"""Gradient capture: gradients of tensors inside a model, which no optimiser applies."""
 
 from __future__ import annotations
 

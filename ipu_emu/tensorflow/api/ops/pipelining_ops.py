@@ -50,7 +50,7 @@ _Stage = Callable[..., Any] | Sequence[Callable[..., Any]]
 
 
 class OptimizerFunctionOutput:
-    """The result of an optimizer function: the optimizer and the loss, and how gradients are computed and applied."""
+    """The result of an optimiser function: the optimiser and the loss, and how gradients are computed and applied."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class OptimizerFunctionOutput:
         self._check()
 
     def _check(self) -> None:
-        if not (isinstance(self.opt, optimizer_v1.Optimizer) or _is_keras_optimizer(self.opt)):
+        if not (isinstance(self.opt, optimizer_v1.Optimizer) or _is_keras_optimiser(self.opt)):
             raise TypeError("OptimizerFunctionOutput.opt must be a TensorFlow Optimizer or Keras OptimizerV2 object.")
         if not isinstance(self.loss, tensor_lib.Tensor):
             raise TypeError("OptimizerFunctionOutput.loss must be a TensorFlow Tensor object.")
@@ -103,7 +103,7 @@ class OptimizerFunctionOutput:
             )
 
 
-def _is_keras_optimizer(opt: Any) -> bool:
+def _is_keras_optimiser(opt: Any) -> bool:
     return any(kind.__module__.split(".")[0] in ("keras", "tf_keras") for kind in type(opt).__mro__[:-1]) and hasattr(
         opt, "apply_gradients"
     )
@@ -191,7 +191,7 @@ class _Pipeline:
         method = options["reduction_method"]
         options["reduction_method"] = GradientAccumulationReductionMethod.parse(method).name
         rows = None if self.outfeed is None else self.outfeed.rows
-        return {**options, "outfeed_queue": rows, "infeed_queue": None, "late": True}
+        return {**options, "outfeed_queue": rows, "late": True}
 
     def count(self, value: Any) -> Any:
         """The number of mini-batches, or a function if it is known only in a run."""
@@ -206,7 +206,7 @@ class _Pipeline:
         return lambda: 1
 
     def build(self) -> Any:
-        """Call the stages and the optimizer function, and add the weight update."""
+        """Call the stages and the optimiser function, and add the weight update."""
         names = [_names(stage) for stage in self.stages]
         arguments = self.arguments()
         functions = [[StageFunction(part) for part in stage] for stage in names]

@@ -1,4 +1,4 @@
-"""Optimizers that wrap another: sums over mini-batches, means over replicas, changed gradients."""
+"""Optimisers that wrap another: sums over mini-batches, means over replicas, changed gradients."""
 
 from ipu_emu.tensorflow.api.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_emu.tensorflow.api.optimizers.cross_replica_optimizer import CrossReplicaOptimizer

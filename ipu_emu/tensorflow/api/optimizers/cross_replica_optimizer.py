@@ -1,4 +1,4 @@
-"""Cross-replica optimizer: updates by the means of gradients over all replicas."""
+"""Cross-replica optimiser: updates by the means of gradients over all replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradient accumulation optimizers: one update for the gradients of several iterations of a loop."""
+"""Gradient accumulation optimisers: one update for the gradients of several iterations of a loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IPU optimizer: the base of optimizers that wrap another one, of TensorFlow 1 or of Keras."""
+"""IPU optimiser: the base of optimisers that wrap another one, of TensorFlow 1 or of Keras."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ __all__ = ["IpuOptimizer", "apply_gradients", "compute_gradients", "is_keras", "
 
 
 class IpuOptimizer(optimizer.Optimizer):  # type: ignore[misc]
-    """Base of optimizers that wrap another one, of TensorFlow 1 or of Keras."""
+    """Base of optimisers that wrap another one, of TensorFlow 1 or of Keras."""
 
     def __init__(self, opt: Any, name: str) -> None:
         super().__init__(False, name)
         self._opt = opt
 
     def compute_gradients(self, loss: Any, var_list: Any = None, **options: Any) -> Any:
-        """The gradients of the wrapped optimizer."""
+        """The gradients of the wrapped optimiser."""
         return compute_gradients(self._opt, loss, var_list, **options)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
-        """Update the variables by the wrapped optimizer."""
+        """Update the variables by the wrapped optimiser."""
         return apply_gradients(self._opt, grads_and_vars, global_step, name)
 
     def get_slot(self, *arguments: Any, **named: Any) -> Any:
-        """The state of a variable in the wrapped optimizer."""
+        """The state of a variable in the wrapped optimiser."""
         return self._opt.get_slot(*arguments, **named)
 
     def get_slot_names(self, *arguments: Any, **named: Any) -> Any:
-        """The names of the states of the wrapped optimizer."""
+        """The names of the states of the wrapped optimiser."""
         return self._opt.get_slot_names(*arguments, **named)
 
     def variables(self) -> Any:
-        """The variables of the wrapped optimizer."""
+        """The variables of the wrapped optimiser."""
         variables = self._opt.variables
         return variables() if callable(variables) else variables
 
 
 def is_keras(opt: Any) -> bool:
-    """Whether ``opt`` is an optimizer of Keras."""
+    """Whether ``opt`` is an optimiser of Keras."""
     return not isinstance(opt, optimizer.Optimizer)
 
 
 def compute_gradients(opt: Any, loss: Any, var_list: Any = None, **options: Any) -> Any:
-    """Pairs of gradient and variable, for optimizers of either kind."""
+    """Pairs of gradient and variable, for optimisers of either kind."""
     if not is_keras(opt):
         return opt.compute_gradients(loss, var_list, **options)
     variables = list(var_list) if var_list is not None else _trainable(trace_of("compute_gradients"))
@@ -67,7 +67,7 @@ def _trainable(trace: FunctionTrace) -> list[Any]:
 
 
 def apply_gradients(opt: Any, pairs: Any, global_step: Any = None, name: str | None = None) -> Any:
-    """Update the variables, by an optimizer of either kind; return an op."""
+    """Update the variables, by an optimiser of either kind; return an op."""
     if is_keras(opt):
         return opt.apply_gradients(pairs)
     return opt.apply_gradients(pairs, global_step=global_step, name=name)

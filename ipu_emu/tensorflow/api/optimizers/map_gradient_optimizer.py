@@ -1,4 +1,4 @@
-"""Map gradient optimizer: changes gradients before the update."""
+"""Map gradient optimiser: changes gradients before the update."""
 
 from __future__ import annotations
 

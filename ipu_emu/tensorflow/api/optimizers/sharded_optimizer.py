@@ -1,4 +1,4 @@
-"""Sharded optimizer: places gradients on the shards of their forward ops."""
+"""Sharded optimiser: places gradients on the shards of their forward ops."""
 
 from __future__ import annotations
 

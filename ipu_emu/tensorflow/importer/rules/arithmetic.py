@@ -63,10 +63,6 @@ def _zero(x: Value) -> Value:
 # Arithmetic
 
 
-def _floor_mod(a: Value, b: Value) -> Value:
-    return a.op("Mod", b, fmod=0)
-
-
 def _floor_div(a: Value, b: Value) -> Value:
     if a.tensor.dtype.is_float:
         return (a / b).op("Floor")
@@ -131,25 +127,9 @@ def _shift(direction: str) -> Rule:
 # Activations; as in TensorFlow, their gradients take either the input or the output of the activation
 
 
-def _leaky(x: Value, alpha: float) -> Value:
-    return _where(x.op("Greater", x.like(0)), x, x * alpha)
-
-
 def _selu(x: Value) -> Value:
     low = (x.op("Exp") - 1.0) * (_SELU_SCALE * _SELU_ALPHA)
     return _where(x.op("Less", x.like(0)), low, x * _SELU_SCALE)
-
-
-def _elu(x: Value) -> Value:
-    return _where(x.op("Less", x.like(0)), x.op("Expm1"), x)
-
-
-def _elu_grad(g: Value, y: Value) -> Value:
-    return _where(y.op("Less", y.like(0)), g * (y + 1.0), g)
-
-
-def _selu_grad(g: Value, y: Value) -> Value:
-    return _where(y.op("Less", y.like(0)), g * (y + _SELU_SCALE * _SELU_ALPHA), g * _SELU_SCALE)
 
 
 def _relu6_grad(g: Value, x: Value) -> Value:
@@ -157,17 +137,9 @@ def _relu6_grad(g: Value, x: Value) -> Value:
     return _where(inside, g, 0.0)
 
 
-def _leaky_grad(g: Value, x: Value, alpha: float) -> Value:
-    return _where(x.op("Greater", x.like(0)), g, g * alpha)
-
-
 def _softsign_grad(g: Value, x: Value) -> Value:
     size = x.op("Abs") + 1.0
     return g / (size * size)
-
-
-def _clip(x: Value, low: Value, high: Value) -> Value:
-    return x.op("Min", high).op("Max", low)
 
 
 def _approximate_equal(a: Value, b: Value, tolerance: float) -> Value:
@@ -196,10 +168,6 @@ def _bias_add_grad(node: SourceNode) -> Value:
 
 def _identity(node: SourceNode) -> Any:
     return node.inputs[0]
-
-
-def _identities(node: SourceNode) -> list[Any]:
-    return list(node.inputs)
 
 
 def _zeros_like(number: float) -> Rule:
@@ -235,12 +203,12 @@ _TWO: dict[str, str] = {
 }  # fmt: skip
 
 _FORMULAS: dict[str, Callable[..., Value]] = {
-    "ClipByValue": _clip,
-    "Elu": _elu,
-    "EluGrad": _elu_grad,
+    "ClipByValue": lambda x, low, high: x.op("Min", high).op("Max", low),
+    "Elu": lambda x: _where(x.op("Less", x.like(0)), x.op("Expm1"), x),
+    "EluGrad": lambda g, y: _where(y.op("Less", y.like(0)), g * (y + 1.0), g),
     "Erfc": lambda x: 1.0 - x.op("Erf"),
     "FloorDiv": _floor_div,
-    "FloorMod": _floor_mod,
+    "FloorMod": lambda a, b: a.op("Mod", b, fmod=0),
     "InvGrad": lambda y, g: -(g * (y * y)),
     "IsFinite": lambda x: x.op("IsNaN").op("Or", x.op("IsInf")).op("Not"),
     "Mod": lambda a, b: a.op("Mod", b, fmod=1),
@@ -252,7 +220,7 @@ _FORMULAS: dict[str, Callable[..., Value]] = {
     "Rsqrt": lambda x: x.op("Sqrt").op("Reciprocal"),
     "RsqrtGrad": lambda y, g: g * -0.5 * (y * y * y),
     "Selu": _selu,
-    "SeluGrad": _selu_grad,
+    "SeluGrad": lambda g, y: _where(y.op("Less", y.like(0)), g * (y + _SELU_SCALE * _SELU_ALPHA), g * _SELU_SCALE),
     "SigmoidGrad": lambda y, g: g * (y * (1 - y)),
     "SoftplusGrad": lambda g, x: g * x.op("Sigmoid"),
     "SoftsignGrad": _softsign_grad,
@@ -279,9 +247,9 @@ RULES: dict[str, Rule] = {
     "DivNoNan": _no_nan(lambda a, b: a / b, 1),
     "EnsureShape": _identity,
     "Identity": _identity,
-    "IdentityN": _identities,
-    "LeakyRelu": _with_attributes(_leaky, "alpha"),
-    "LeakyReluGrad": _with_attributes(_leaky_grad, "alpha"),
+    "IdentityN": lambda node: list(node.inputs),
+    "LeakyRelu": _with_attributes(lambda x, alpha: _where(x.op("Greater", x.like(0)), x, x * alpha), "alpha"),
+    "LeakyReluGrad": _with_attributes(lambda g, x, alpha: _where(x.op("Greater", x.like(0)), g, g * alpha), "alpha"),
     "LeftShift": _shift("LEFT"),
     "MulNoNan": _no_nan(lambda a, b: a * b, 1),
     "OnesLike": _zeros_like(1),

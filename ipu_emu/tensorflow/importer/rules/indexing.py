@@ -40,10 +40,6 @@ def _gathered(node: SourceNode, data: Value, axis: int, batch: int) -> Value:
     return gathered.op("Transpose", perm=order)
 
 
-def _gather(node: SourceNode) -> Value:
-    return node.x.op("Gather", cast_to(node.y, np.int32), axis=0)
-
-
 def _resource_gather(node: SourceNode) -> Value:
     batch = int(node.attr("batch_dims"))
     return _gathered(node, node.writer.read(node.variable(0)), batch, batch)
@@ -77,10 +73,6 @@ def _segment_sum(node: SourceNode) -> Value:
     return rows_added(node, used.op("Where", data, data.like(0)), ids.op("Max", ids.like(0)), node.integer(2))
 
 
-def _sorted_segment_sum(node: SourceNode) -> Value:
-    return rows_added(node, node.x, node.y, int(node.known(1).max(initial=-1)) + 1)
-
-
 def _scatter_sum(node: SourceNode, indices: Value, updates: Value, shape: tuple[int, ...]) -> Value:
     depth = indices.tensor.shape[-1]
     sums = rows_added(node, updates, _places(node, indices, shape[:depth]), prod(shape[:depth]))
@@ -99,10 +91,6 @@ def _tensor_scatter(sign: int) -> Rule:
         return x + change if sign > 0 else x - change
 
     return rule
-
-
-def _tensor_scatter_update(node: SourceNode) -> Value:
-    return node.x.op("ScatterND", cast_to(node.y, np.int32), node.value(2))
 
 
 def _resource_scatter(sign: int) -> Rule:
@@ -166,7 +154,7 @@ def _count(node: SourceNode) -> Value:
     matches = numbers.shaped((*shape, 1)).op("Equal", node.constant(np.arange(size), np.int32))
     unit = node.constant(1, kind)
     weights = unit if 0 in node.shape(2) else node.value(2).shaped((*shape, 1))
-    if any(entry.name == "binary_output" for entry in node.op.op_def.attr) and node.attr("binary_output"):
+    if node.has("binary_output") and node.attr("binary_output"):
         return matches.op("Where", unit, unit.like(0)).op("ReduceMax", axes=[len(shape) - 1], keepdims=0)
     return matches.op("Where", weights, unit.like(0)).op("ReduceSum", axes=[len(shape) - 1], keepdims=0)
 
@@ -191,7 +179,7 @@ def _in_top_k(node: SourceNode) -> Value:
 
 RULES: dict[str, Rule] = {
     "DenseBincount": _count,
-    "Gather": _gather,
+    "Gather": lambda node: node.x.op("Gather", cast_to(node.y, np.int32), axis=0),
     "GatherNd": _gather_nd,
     "GatherV2": _gather_v2,
     "InTopKV2": _in_top_k,
@@ -201,10 +189,10 @@ RULES: dict[str, Rule] = {
     "ResourceScatterSub": _resource_scatter(-1),
     "ResourceScatterUpdate": _resource_scatter_update,
     "ScatterNd": _scatter_nd,
-    "SegmentSum": _sorted_segment_sum,
+    "SegmentSum": lambda node: rows_added(node, node.x, node.y, int(node.known(1).max(initial=-1)) + 1),
     "TensorScatterAdd": _tensor_scatter(1),
     "TensorScatterSub": _tensor_scatter(-1),
-    "TensorScatterUpdate": _tensor_scatter_update,
+    "TensorScatterUpdate": lambda node: node.x.op("ScatterND", cast_to(node.y, np.int32), node.value(2)),
     "TopKV2": _top_k,
     "UnsortedSegmentSum": _segment_sum,
 }

@@ -38,10 +38,6 @@ def _spread_pixel(node: SourceNode, shape: tuple[int, ...]) -> Held | None:
     return Held(node.first(0).spread_to((shape[0], shape[3], *shape[1:3])), channels_first=True)
 
 
-def _fill(node: SourceNode) -> Value:
-    return node.y.spread_to(tuple(node.integers(0)))
-
-
 def _pads(node: SourceNode) -> list[int]:
     pairs = node.known(1)
     return [int(pad) for pad in (*pairs[:, 0], *pairs[:, 1])]
@@ -147,7 +143,7 @@ RULES: dict[str, Rule] = {
     "BatchToSpaceND": _batch_to_space,
     "BroadcastTo": _broadcast,
     "DepthToSpace": _depth_to_space,
-    "Fill": _fill,
+    "Fill": lambda node: node.y.spread_to(tuple(node.integers(0))),
     "MirrorPad": _mirror_pad,
     "MirrorPadGrad": _mirror_pad_grad,
     "Pad": _pad,

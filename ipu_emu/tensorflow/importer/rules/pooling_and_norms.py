@@ -89,7 +89,7 @@ def _batch_norm(node: SourceNode) -> list[Any]:
     x = _image(node, 0)
     scale, offset, old_mean, old_variance = (node.value(index) for index in range(1, 5))
     epsilon = float(node.attr("epsilon"))
-    factor = float(node.attr("exponential_avg_factor")) if _has_factor(node) else 1.0
+    factor = float(node.attr("exponential_avg_factor")) if node.has("exponential_avg_factor") else 1.0
     if not node.attr("is_training"):
         y = x.op("BatchNormInfer", *_typed(x, scale, offset, old_mean, old_variance), epsilon=epsilon)
         return [_made(node, y), old_mean, old_variance, old_mean, old_variance, old_mean]
@@ -105,10 +105,6 @@ def _batch_norm(node: SourceNode) -> list[Any]:
         return [_made(node, y), mean, unbiased, mean, inverse, mean]
     running = [old * (1.0 - factor) + new * factor for old, new in ((old_mean, mean), (old_variance, unbiased))]
     return [_made(node, y), *running, mean, inverse, mean]
-
-
-def _has_factor(node: SourceNode) -> bool:
-    return any(entry.name == "exponential_avg_factor" for entry in node.op.op_def.attr)
 
 
 def _typed(x: Value, *others: Value) -> list[Value]:

@@ -59,14 +59,10 @@ def window_attributes(node: SourceNode, image: tuple[int, ...], kernel: list[int
     """Strides, dilations and padding of a convolution over ``image``, a shape in TensorFlow's order of axes."""
     last = is_channels_last(node)
     strides, sizes = spatial(node.attr("strides"), last), spatial(image, last)
-    entries = list(node.attr("dilations")) if _has(node, "dilations") else []
+    entries = list(node.attr("dilations")) if node.has("dilations") else []
     dilations = spatial(entries, last) if entries else [1] * len(sizes)
     pads = padding_of(node, sizes, kernel, strides, dilations)
     return {"strides": strides, "dilations": dilations, "pads": pads}
-
-
-def _has(node: SourceNode, name: str) -> bool:
-    return any(entry.name == name for entry in node.op.op_def.attr)
 
 
 # Images

@@ -63,17 +63,9 @@ def _bits(node: SourceNode, shape: list[int], numpy: Any) -> Value:
     return cast_to(unit.op("Floor"), numpy)
 
 
-def _full_integers(node: SourceNode) -> Value:
-    return _bits(node, node.integers(0), node.numpy_of("dtype"))
-
-
 def _generator_state(node: SourceNode) -> Value:
     """The state of a ``tf.random.Generator``, which does not change: the program's own counters advance instead."""
     return _bits(node, [node.variable(0).shape[0]], np.int64)
-
-
-def _key_and_counter(node: SourceNode) -> list[Value]:
-    return [_bits(node, [size], np.uint64) for size in (1, 2)]
 
 
 def _bitcast(node: SourceNode) -> Value:
@@ -99,9 +91,9 @@ RULES: dict[str, Rule] = {
     "RandomUniform": _uniform,
     "RandomUniformInt": _integers,
     "RngReadAndSkip": _generator_state,
-    "StatelessRandomGetKeyCounter": _key_and_counter,
+    "StatelessRandomGetKeyCounter": lambda node: [_bits(node, [size], np.uint64) for size in (1, 2)],
     "StatelessRandomNormalV2": _normal,
-    "StatelessRandomUniformFullIntV2": _full_integers,
+    "StatelessRandomUniformFullIntV2": lambda node: _bits(node, node.integers(0), node.numpy_of("dtype")),
     "StatelessRandomUniformIntV2": _integers,
     "StatelessRandomUniformV2": _uniform,
     "StatelessTruncatedNormalV2": _truncated,

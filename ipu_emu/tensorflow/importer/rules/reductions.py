@@ -77,6 +77,22 @@ def _cumulative(type: str) -> Rule:
     return rule
 
 
+def _along_last(type: str) -> Rule:
+    return lambda node: node.x.op(type, axis=node.x.tensor.rank - 1)
+
+
+def _sparse_cross_entropy(node: SourceNode) -> list[Value]:
+    """(logits, labels) -> losses, gradients of the losses"""
+    return node.x.ops(2, "SparseSoftmaxCrossEntropy", cast_to(node.y, np.int32))
+
+
+def _cross_entropy(node: SourceNode) -> list[Value]:
+    """(logits, label distributions) -> losses, gradients of the losses"""
+    x, labels = node.x, node.y
+    shape = np.broadcast_shapes(x.tensor.shape, labels.tensor.shape)
+    return x.spread_to(shape).ops(2, "SoftmaxCrossEntropy", labels.spread_to(shape))
+
+
 RULES: dict[str, Rule] = {
     "All": _logical("ReduceMin"),
     "Any": _logical("ReduceMax"),
@@ -86,9 +102,13 @@ RULES: dict[str, Rule] = {
     "Cumsum": _cumulative("CumSum"),
     "EuclideanNorm": _norm,
     "L2Loss": _half_square,
+    "LogSoftmax": _along_last("LogSoftmax"),
     "Max": _reduction("ReduceMax"),
     "Mean": _reduction("ReduceMean"),
     "Min": _reduction("ReduceMin"),
     "Prod": _reduction("ReduceProd"),
+    "Softmax": _along_last("Softmax"),
+    "SoftmaxCrossEntropyWithLogits": _cross_entropy,
+    "SparseSoftmaxCrossEntropyWithLogits": _sparse_cross_entropy,
     "Sum": _reduction("ReduceSum"),
 }

@@ -23,24 +23,12 @@ def _integers(node: SourceNode, values: Any) -> Known:
     return Known(np.asarray(values, node.numpy_of("out_type")))
 
 
-def _shape(node: SourceNode) -> Known:
-    return _integers(node, node.shape(0))
-
-
-def _shapes(node: SourceNode) -> list[Known]:
-    return [_integers(node, node.shape(index)) for index in range(len(node.inputs))]
-
-
 # Reshaping
 
 
 def _target(shape: Sequence[int], size: int) -> tuple[int, ...]:
     known = prod(length for length in shape if length != -1)
     return tuple(size // max(known, 1) if length == -1 else length for length in shape)
-
-
-def _reshape(node: SourceNode) -> Value:
-    return node.x.shaped(_target(node.integers(1), prod(node.shape(0))))
 
 
 def _expand(node: SourceNode) -> Value:
@@ -103,9 +91,9 @@ RULES: dict[str, Rule] = {
     "ConcatV2": _concat_v2,
     "ExpandDims": _expand,
     "Pack": _pack,
-    "Reshape": _reshape,
-    "Shape": _shape,
-    "ShapeN": _shapes,
+    "Reshape": lambda node: node.x.shaped(_target(node.integers(1), prod(node.shape(0)))),
+    "Shape": lambda node: _integers(node, node.shape(0)),
+    "ShapeN": lambda node: [_integers(node, node.shape(index)) for index in range(len(node.inputs))],
     "Squeeze": _squeeze,
     "Transpose": _transpose,
     "Rank": lambda node: Known(np.asarray(len(node.shape(0)), np.int32)),

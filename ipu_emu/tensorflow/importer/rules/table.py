@@ -5,10 +5,8 @@ from __future__ import annotations
 from ipu_emu.tensorflow.importer.node import Rule
 from ipu_emu.tensorflow.importer.rules import (
     arithmetic,
-    branches,
     control,
     indexing,
-    losses,
     matrices,
     padding,
     pooling_and_norms,
@@ -25,7 +23,7 @@ from ipu_emu.tensorflow.importer.rules import (
 RULES: dict[str, Rule] = {
     type: rule
     for family in (
-        (arithmetic, branches, control, indexing, losses, matrices, padding, pooling_and_norms, products),
+        (arithmetic, control, indexing, matrices, padding, pooling_and_norms, products),
         (random, reductions, resizing, shapes, slicing, updates, volumes),
     )
     for module in family

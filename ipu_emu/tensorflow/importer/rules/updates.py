@@ -13,14 +13,6 @@ from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 from ipu_emu.tensorflow.importer.values import Known
 
 
-def _read(node: SourceNode) -> Value:
-    return node.writer.read(node.variable(0))
-
-
-def _read_several(node: SourceNode) -> list[Value]:
-    return [node.writer.read(node.variable(index)) for index in range(len(node.inputs))]
-
-
 def _assign(node: SourceNode) -> list[Any]:
     variable = node.variable(0)
     value = cast_to(node.y, variable.dtype.numpy)
@@ -36,14 +28,6 @@ def _change(sign: int) -> Rule:
         return []
 
     return rule
-
-
-def _variable_shape(node: SourceNode) -> Known:
-    return Known(np.asarray(node.variable(0).shape, node.numpy_of("out_type")))
-
-
-def _initialized(node: SourceNode) -> Known:
-    return Known(np.asarray(True))
 
 
 class _Update:
@@ -188,7 +172,7 @@ RULES: dict[str, Rule] = {
     "AssignAddVariableOp": _change(1),
     "AssignSubVariableOp": _change(-1),
     "AssignVariableOp": _assign,
-    "ReadVariableOp": _read,
+    "ReadVariableOp": lambda node: node.writer.read(node.variable(0)),
     "ResourceApplyAdaMax": _updating(_ada_max),
     "ResourceApplyAdadelta": _updating(_adadelta),
     "ResourceApplyAdagrad": _updating(_adagrad),
@@ -203,7 +187,7 @@ RULES: dict[str, Rule] = {
     "ResourceApplyMomentum": _updating(_momentum),
     "ResourceApplyProximalGradientDescent": _updating(_proximal),
     "ResourceApplyRMSProp": _updating(_rms_prop),
-    "VarIsInitializedOp": _initialized,
-    "VariableShape": _variable_shape,
-    "_ReadVariablesOp": _read_several,
+    "VarIsInitializedOp": lambda node: Known(np.asarray(True)),
+    "VariableShape": lambda node: Known(np.asarray(node.variable(0).shape, node.numpy_of("out_type"))),
+    "_ReadVariablesOp": lambda node: [node.writer.read(node.variable(index)) for index in range(len(node.inputs))],
 }

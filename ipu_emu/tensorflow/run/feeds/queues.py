@@ -1,10 +1,8 @@
-"""Queues: infeed and outfeed queues with the options of TensorFlow for the IPU.
+"""Queues: the elements that an outfeed keeps, all that replicas enqueue or the last, and the options of feeds.
 
-An infeed gives the replicas elements of its data in turn. An outfeed keeps all that they enqueue, or the last:
-
-    n enqueues of shape X, r replicas      ALL            LAST
-    r = 1                                  [n, X]         X
-    r > 1                                  [n, r, X]      [r, X]
+n enqueues of shape X, r replicas      ALL            LAST
+r = 1                                  [n, X]         X
+r > 1                                  [n, r, X]      [r, X]
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import FeedError
-from ipu_emu.tensorflow.run.feeds.prefetch_queue import ElementStream, PrefetchQueue
 
 _DEFAULT_DEPTH = 3
 _DEPTH_LIMIT = 256
@@ -37,38 +34,6 @@ class OutfeedMode(Enum):
         if isinstance(mode, OutfeedMode):
             return mode
         return next((known for known in cls if known.value == mode), cls.ALL)
-
-
-class InfeedQueue:
-    """A queue that takes ``prefetch_depth`` elements of a stream ahead of the replicas."""
-
-    def __init__(self, device_ordinal: int | str | None = None, prefetch_depth: int | None = None) -> None:
-        self.device_ordinal = check_ordinal(device_ordinal)
-        self.prefetch_depth = check_prefetch_depth(prefetch_depth or _DEFAULT_DEPTH)
-        self._elements: PrefetchQueue | None = None
-        self.dequeued = False
-
-    @property
-    def initialized(self) -> bool:
-        """Whether the queue takes elements."""
-        return self._elements is not None
-
-    def restart(self, stream: ElementStream) -> None:
-        """Take the elements of ``stream`` from now on."""
-        self.deleter()
-        self._elements = PrefetchQueue(stream, self.prefetch_depth)
-
-    def next_arrays(self) -> list[NDArray[Any]]:
-        """Return the arrays of the next element; raise StopIteration at the end of the data."""
-        if self._elements is None:
-            raise FeedError("The infeed is not initialised; run its initializer before it is dequeued")
-        return self._elements.next_arrays()
-
-    def deleter(self) -> None:
-        """Stop taking elements."""
-        elements, self._elements = self._elements, None
-        if elements is not None:
-            elements.close()
 
 
 class OutfeedQueue:
@@ -122,8 +87,9 @@ def check_ordinal(value: Any) -> int:
     return value
 
 
-def check_prefetch_depth(value: int) -> int:
-    """Return a number of elements; raise ValueError if it is not a valid prefetch depth."""
+def check_prefetch_depth(value: int | None) -> int:
+    """Return a number of elements, by default 3; raise ValueError if it is not a valid prefetch depth."""
+    value = value or _DEFAULT_DEPTH
     if not hasattr(type(value), "__index__"):
         raise ValueError(f"prefetch_depth must be a whole number, not {value!r}")
     if value < 1:

@@ -81,5 +81,5 @@ def test_a_result_may_have_a_place() -> None:
 
 def test_the_input_must_fit() -> None:
     program = schedule(Collective.REDUCE_SCATTER, Fabric(4), 8, group=Group.all(4)).programs[0]
-    with pytest.raises(ArgumentError, match=r"shape \[4, 7\]; the program needs \[4, 8\]"):
+    with pytest.raises(ArgumentError, match=r"\[4, 7\].*\[4, 8\]"):
         run(program, np.zeros((4, 7)))

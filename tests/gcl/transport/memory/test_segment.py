@@ -61,7 +61,7 @@ def test_thousands_of_tensors_of_any_size_fit_if_few_live_at_once(segment: Segme
 
 
 def test_a_full_segment_says_what_is_left(segment: Segment) -> None:
-    with pytest.raises(ArgumentError, match=r"bytes do not fit the shared segment, which has 1048576 bytes left"):
+    with pytest.raises(ArgumentError, match=r"shared segment.*1048576 bytes"):
         segment.empty((1 << 20,), FLOAT)
     segment.empty((1 << 16,), FLOAT)
     with pytest.raises(ArgumentError, match="free tensors, or raise segment_bytes"):
@@ -69,7 +69,7 @@ def test_a_full_segment_says_what_is_left(segment: Segment) -> None:
 
 
 def test_address_space_that_cannot_be_reserved_is_an_error() -> None:
-    with pytest.raises(TransportError, match=r"MiB of address space for a shared segment could not be reserved"):
+    with pytest.raises(TransportError, match=r"address space.*shared segment"):
         map_memory(-1, 1 << 60)
 
 

@@ -42,7 +42,7 @@ def test_a_descriptor_of_a_process_that_has_the_number_of_a_peer_is_not_opened(w
     descriptor = {
         "a file": lambda: os.open(path, os.O_RDONLY),
         "a pipe": lambda: os.pipe()[0],
-        "memory of its own": lambda: shared_memory._memory("gcl-segment-0123456789abcdef", 1 << 20),
+        "memory of its own": lambda: os.memfd_create("gcl-segment-0123456789abcdef"),
         "nothing": lambda: 1 << 20,
     }[what]()
     rounds = 0

@@ -52,10 +52,19 @@ def busy_core() -> Iterator[None]:
             os.sched_setaffinity(0, before)
 
 
+def waits_without_yields(rank: np.ndarray) -> int:
+    """The number of waits that sleep at once after a yield that took long; the kernel may give the core back at once
+    a few times, while the other program has had more than its share."""
+    for _ in range(50):
+        assert not rank_table.met(rank)
+        if rank[ASLEEP]:
+            break
+    return int(rank[ASLEEP])
+
+
 @pytest.mark.usefixtures("busy_core")
 def test_after_a_yield_that_took_long_the_next_waits_sleep_without_yielding(rank: np.ndarray) -> None:
-    assert not rank_table.met(rank)
-    asleep = rank[ASLEEP]
+    asleep = waits_without_yields(rank)
     assert asleep > 0
     assert not rank_table.met(rank)
     assert rank[ASLEEP] == asleep - 1
@@ -65,10 +74,9 @@ def test_after_a_yield_that_took_long_the_next_waits_sleep_without_yielding(rank
 def test_long_yields_become_rare(rank: np.ndarray) -> None:
     counts = []
     for _ in range(3):
-        assert not rank_table.met(rank)
-        counts.append(int(rank[ASLEEP]))
+        counts.append(waits_without_yields(rank))
         rank[ASLEEP] = 0
     assert counts == [counts[0], 2 * counts[0], 4 * counts[0]]
+    assert counts[0] > 0
     rank[NEXT_ASLEEP] = most = 1 << 12
-    assert not rank_table.met(rank)
-    assert rank[ASLEEP] == rank[NEXT_ASLEEP] == most
+    assert waits_without_yields(rank) == rank[NEXT_ASLEEP] == most

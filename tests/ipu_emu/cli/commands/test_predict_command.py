@@ -223,6 +223,12 @@ def test_networks_are_listed() -> None:
     assert "efficientnet-b4" in run("predict --list").stdout
 
 
+def resnet_rows() -> str:
+    """The measured rows of one network, to which a calibration is fitted in a second."""
+    header, *lines = run("calibrate --print-rows").stdout.splitlines()
+    return "\n".join([header, *[line for line in lines if line.startswith("ResNet-50 v1.1 POD16")]])
+
+
 def test_files_that_are_too_long_or_too_deep(tmp_path: Path) -> None:
     path = tmp_path / "file"
     cases = {
@@ -236,14 +242,13 @@ def test_files_that_are_too_long_or_too_deep(tmp_path: Path) -> None:
         assert said in done.stderr
     path.write_text("[" * 100_000)
     assert "is not a calibration" in run(f"{RESNET} --calibration {path}").stderr
-    path.write_text(run("calibrate --print-rows").stdout, encoding="utf-8-sig", newline="\r\n")
+    path.write_text(resnet_rows(), encoding="utf-8-sig", newline="\r\n")
     assert run(f"calibrate {path}").exit_code == 0
 
 
 def test_a_calibration_is_written_and_used(tmp_path: Path) -> None:
     rows, profile = tmp_path / "rows.csv", tmp_path / "profile.json"
-    header, *lines = run("calibrate --print-rows").stdout.splitlines()
-    rows.write_text("\n".join([header, *[line for line in lines if line.startswith("ResNet-50 v1.1 POD16")]]))
+    rows.write_text(resnet_rows())
     done = run(f"calibrate {rows} -o {profile}")
     assert done.exit_code == 0
     assert "product_share is not identified" in done.stdout

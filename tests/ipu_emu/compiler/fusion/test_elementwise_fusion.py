@@ -9,6 +9,7 @@ import pytest
 
 from ipu_emu import popart
 from ipu_emu.compiler import pipeline
+from ipu_emu.compiler.fusion.elementwise_fusion import Fusion
 from ipu_emu.ops.elementwise.activations import ACTIVATIONS
 from ipu_emu.program.instructions import Compute, leaves
 from tests.ipu_emu.helpers.sessions import device, options
@@ -73,9 +74,7 @@ def test_fusion_changes_no_bit(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> N
 
 def _each_alone(graph: Any) -> None:
     """Prevent fusion: every tensor is wanted, and another op between reads it."""
-    from ipu_emu.compiler.fusion.elementwise_fusion import _Fusion
-
-    fusion = _Fusion(graph, set(graph.tensors))
+    fusion = Fusion(graph, set(graph.tensors))
     vars(fusion)["joinable"] = lambda place, op: []
     fusion.run()
 

@@ -140,9 +140,9 @@ def test_collectives_reach_over_instances(group: Any, counts: tuple[int, ...]) -
 
 
 def test_unknown_numbers_are_refused() -> None:
-    with pytest.raises(popart.popart_exception, match="there is no collective operator 9; use 0 to 8"):
+    with pytest.raises(popart.popart_exception, match=r"operator 9.*0 to 8"):
         popart.Builder(built("ReplicatedAllReduce", 9, None)[0].getModelProto())
-    with pytest.raises(popart.popart_exception, match="there is no communication group type 4; use 0 to 3"):
+    with pytest.raises(popart.popart_exception, match=r"group type 4.*0 to 3"):
         popart.Builder(built("ReplicatedReduceScatter", None, (4, 0))[0].getModelProto())
 
 
@@ -162,8 +162,7 @@ def layers(limit: int | None) -> tuple[Any, list[str], Any]:
     session.run(
         popart.PyStepIO({x: random.standard_normal((2, 2, 8)).astype(np.float32)}, session.initAnchorArrays())
     )
-    session.weightsToHost()
-    return session, weights, [session._weights.values[id] for id in weights]
+    return session, weights, [session.engine.read(id) for id in weights]
 
 
 @pytest.mark.parametrize(("limit", "count"), [(None, 1), (10_000, 1), (512, 3), (300, 5), (1, 5)])
@@ -186,7 +185,7 @@ def test_the_limit_is_a_number() -> None:
         device(opts),
         userOptions=opts,
     )
-    with pytest.raises(popart.popart_exception, match="maximum_reduce_many_buffer_size=much: give a number of bytes"):
+    with pytest.raises(popart.popart_exception, match=r"maximum_reduce_many_buffer_size=much.*bytes"):
         session.prepareDevice()
 
 

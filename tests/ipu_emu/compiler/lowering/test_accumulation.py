@@ -84,8 +84,7 @@ class Perceptron:
         """After one step on the data of these replicas."""
         data = np.ascontiguousarray(self.data[:, :, offset : offset + local]).astype(self.dtype)
         self.session.run(popart.PyStepIO({self.x: data}, self.session.initAnchorArrays()))
-        self.session.weightsToHost()
-        return [self.session._weights.values[id] for id in self.w]
+        return [self.session.engine.read(id) for id in self.w]
 
 
 def spread(counts: tuple[int, ...], dtype: Any, kind: Any, strategy: Any) -> list[np.ndarray]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ipu_emu import popart
+from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.program.instructions import Instruction, Preload, Repeat
 from ipu_emu.session.options.tuning_enums import ExecutionPhaseIOSchedule
 from tests.ipu_emu.helpers.pipelined_models import OFF, SHARED, WHOLE, located
@@ -78,13 +80,14 @@ HOW: dict[str, dict[str, Any]] = {
 @pytest.mark.filterwarnings("ignore:Replicated tensor sharding has no effect")
 def test_no_bit_differs(A: int, R: int, how: str, thread: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ipu_emu.engine.engine.WORTH_PRELOADING", 0 if thread else 10**18)
+    before = set(threading.enumerate())
     phased = Phased(2, A=A, R=R, **HOW[how])
-    preloader = phased.session.engine._preloader
-    assert (preloader is not None) is thread
+    started = set(threading.enumerate()) - before
+    assert {worker.name for worker in started} == ({"host-io-0"} if thread else set())
     for weight, want in zip(phased.trained(), Phased(1, A=A, R=R).trained(), strict=True):
         np.testing.assert_array_equal(weight, want)
     phased.session.close()
-    assert preloader is None or not any(worker.is_alive() for worker in preloader._threads)
+    assert not any(worker.is_alive() for worker in started)
 
 
 def test_a_phase_fetches_the_weight_of_the_next() -> None:
@@ -112,11 +115,11 @@ def test_a_load_that_fails_ends_the_step(monkeypatch: pytest.MonkeyPatch) -> Non
     anchors = phased.session.initAnchorArrays()
     data = {phased.x: np.zeros(phased.shape, np.float32)}
 
-    def fail(parts: Any, **_: Any) -> None:
+    def fail(workers: Workers, parts: Any, **_: Any) -> None:
         raise OSError("the store is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(phased.session.engine._preloader, "start", fail)
+        broken.setattr(Workers, "start", fail)
         with pytest.raises(OSError, match="the store is gone"):
             phased.session.run(popart.PyStepIO(data, anchors))
     phased.session.run(popart.PyStepIO(data, anchors))

@@ -15,7 +15,7 @@ from ipu_emu.hostio import Feed
 from ipu_emu.program.clock import CostCategory, ModelledMachine, Pricing, timeline
 from ipu_emu.program.instructions import HostLoad, RemoteLoad, leaves
 from ipu_emu.program.overlapped_loops import OverlappedLoop
-from tests.ipu_emu.engine.overlap.test_io_loop import JUST_IN_TIME, OFF_CHIP, TILES, Model
+from tests.ipu_emu.engine.test_io_loop import JUST_IN_TIME, OFF_CHIP, TILES, Model
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
 from tests.ipu_emu.helpers.sessions import device, options
 
@@ -91,7 +91,7 @@ def test_depths_are_numbers(depth: Any) -> None:
 
 
 def test_streaming_memory_is_the_budget() -> None:
-    with pytest.raises(popart.popart_exception, match=r"of Streaming Memory.*buffer fewer micro-batches of inputs"):
+    with pytest.raises(popart.popart_exception, match=r"Streaming Memory.*fewer micro-batches"):
         plain_model().session(1, numIOTiles=0, defaultBufferingDepth=10**9)
 
 
@@ -172,13 +172,13 @@ def test_staged_inputs_are_used() -> None:
     data = np.arange(64 * 40, dtype=np.float32).reshape(40, 64)
     anchors = session.initAnchorArrays()
     (out,) = anchors.values()
-    (loop,) = (part for part in session.engine._program if hasattr(part, "_staging"))
+    (loop,) = session.engine.parts
     there = []
     with Feed({x: data}, batches_per_step=2, workers=1) as feed:
         stepio = popart.FeedStepIO(feed, anchors)
         for step in range(10):
             session.run(stepio)
-            there.append(loop._staging.there)
+            there.append(loop.staging.there)
             np.testing.assert_array_equal(out, 2 * data[2 * step : 2 * step + 2])
     assert there == [0, *[2] * 9]
 

@@ -100,10 +100,7 @@ def test_automatic_loss_scaling_changes_no_result(values: dict[str, int]) -> Non
         data = np.random.default_rng(step).standard_normal((A, R, 4)).astype(np.float16)
         for session in sessions:
             session.run(popart.PyStepIO({model.x: data}, session.initAnchorArrays()))
-    weights = []
-    for session in sessions:
-        session.weightsToHost()
-        weights.append(session._weights.values[model.w])
+    weights = [session.engine.read(model.w) for session in sessions]
     assert np.abs(weights[0]).max() > 0
     np.testing.assert_array_equal(weights[0], weights[1])
 

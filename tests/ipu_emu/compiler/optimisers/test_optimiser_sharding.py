@@ -135,7 +135,7 @@ def on(instance: Instance, settings: dict[str, Any], model: Any) -> Any:
 def values_of(session: Any, tower: Tower) -> dict[str, np.ndarray]:
     arrays = {id: np.zeros_like(value) for id, value in tower.weights.items()}
     states = {f"{prefix}{id}": value for id, value in arrays.items() for prefix in ("Accl1___", "Accl2___")}
-    arrays |= {id: np.zeros_like(value) for id, value in states.items() if id in session._weights.values}
+    arrays |= {id: np.zeros_like(value) for id, value in states.items() if session.hasInfo(id)}
     session.weightsToHost()
     session.readWeights(popart.PyWeightsIO(arrays))
     return arrays
@@ -206,9 +206,7 @@ def test_training_continues_from_a_saved_model() -> None:
     tower = Tower(1)
     session = tower.session(R=2, optimizer=ADAM, **WEIGHTS)
     tower.run(session, 2, R=2)
-    state = {id: np.zeros_like(value) for id, value in session._weights.values.items()}
-    session.weightsToHost()
-    session.readWeights(popart.PyWeightsIO(state))
+    state = values_of(session, tower)
     other = tower.session(R=2, optimizer=ADAM, **WEIGHTS)
     other.writeWeights(popart.PyWeightsIO(state))
     other.weightsFromHost()

@@ -100,7 +100,7 @@ class Half:
         for _ in range(steps):
             session.run(popart.PyStepIO({self.x: data}, session.initAnchorArrays()))
         session.weightsToHost()
-        return [session._weights.values[id] for id in self.w]
+        return [session.weightsByName()[id] for id in self.w]
 
 
 @pytest.mark.parametrize("optimizer", [None, popart.Adam({"defaultLearningRate": (1e-3, True)})])
@@ -110,7 +110,7 @@ def test_replicas_remain_equal_and_layouts_agree(optimizer: Any) -> None:
     alone = half.weights(session)
     for replica in range(1, 4):
         for id in half.w:
-            np.testing.assert_array_equal(session._loaded.read(id, replica), session._loaded.read(id, 0))
+            np.testing.assert_array_equal(session.engine.read(id, replica), session.engine.read(id, 0))
 
     def work(instance: Instance) -> list[np.ndarray]:
         opts = instance.configure(options(A=half.factor, enableStochasticRounding=True))
@@ -139,7 +139,7 @@ def test_small_updates_are_not_lost() -> None:
         session.weightsFromHost()
         session.run(popart.PyStepIO({}, session.initAnchorArrays()))
         session.weightsToHost()
-        means[stochastic] = session._weights.values[w].astype(np.float64).mean()
+        means[stochastic] = session.weightsByName()[w].astype(np.float64).mean()
     assert means[False] == 1.0
     assert abs(means[True] - (1 - 50 * 2.0**-11 / 10)) < 3e-5
 
@@ -186,7 +186,7 @@ def test_the_state_of_random_numbers_can_be_kept() -> None:
     first = half.weights(session, steps=1)
     state = session.getRNGState()
     assert state == [3, 0, 1, 0]
-    after_one = {id: value.copy() for id, value in session._weights.values.items()}
+    after_one = {id: value.copy() for id, value in session.weightsByName().items()}
     then = half.weights(session, steps=1)
     for restored in (True, False):
         again = half.session(enableLoadAndOffloadRNGState=True)
@@ -230,9 +230,9 @@ def test_small_gradients_of_replicas_are_not_lost(running: bool, off_chip: bool)
         session = train(builder, popart.DataFlow(1, []), loss, popart.ConstSGD(1.0), opts)
         session.run(popart.PyStepIO({x: data}, {}))
         session.weightsToHost()
-        updates[stochastic] = -session._weights.values[w].astype(np.float64)
+        updates[stochastic] = -session.weightsByName()[w].astype(np.float64)
         for replica in range(1, 4):
-            np.testing.assert_array_equal(session._loaded.read(w, replica), -updates[stochastic])
+            np.testing.assert_array_equal(session.engine.read(w, replica), -updates[stochastic])
     exact = data[0, :, 0].astype(np.float64).sum()
     exact = exact / 4 if running else 2 * exact
     assert len(set(updates[False])) == 1

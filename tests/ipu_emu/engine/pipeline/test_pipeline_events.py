@@ -28,7 +28,7 @@ def bound(kind: str, stages: int, pattern: SyncPattern) -> BoundPipeline:
     )  # fmt: skip
     session.prepareDevice()
     (pipeline,) = [
-        part for loop in session.engine._program for part in loop.body.parts if isinstance(part, BoundPipeline)
+        part for loop in session.engine.parts for part in loop.body.parts if isinstance(part, BoundPipeline)
     ]
     session.close()
     return pipeline
@@ -69,7 +69,7 @@ def test_every_order_that_keeps_the_dependencies_reads_the_same(kind: str, stage
     want = read_from(pipeline, list(range(len(pipeline.order))))
     waiting = sync_partners(stages, PATTERNS[pattern.name])
     for _ in range(20):
-        order = shuffled(pipeline, pipeline._needs, chance)
+        order = shuffled(pipeline, pipeline.needs, chance)
         assert read_from(pipeline, order) == want
         assert_partners_wait(pipeline, order, waiting)
 

@@ -186,7 +186,7 @@ def test_torch_loaders_with_workers() -> None:
     loader = torch.utils.data.DataLoader(numbers(), batch_size=4, num_workers=1)
     with Feed(loader, prepare=lambda rows: -rows.numpy(), epochs=2) as feed:
         assert [step.tolist() for step in feed] == 2 * [[-n, -n - 1, -n - 2, -n - 3] for n in (0, 4, 8)]
-    with pytest.raises(FeedError, match="processes=True: a DataLoader's workers cannot be started by another worker"):
+    with pytest.raises(FeedError, match=r"processes=True.*DataLoader"):
         Feed(loader, processes=True)
     assert [step.tolist() for step in Feed(numbers(), micro_batch=6)] == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
 
@@ -194,7 +194,7 @@ def test_torch_loaders_with_workers() -> None:
 def test_tensorflow_is_not_forked() -> None:
     with Feed(Batches(), prepare=lambda rows: rows + os.getpid()) as feed:
         assert [step.tolist()[0] - os.getpid() for step in feed] == list(range(0, 60, 5))
-    with pytest.raises(FeedError, match="processes=True: TensorFlow's own threads do not survive a fork; leave it"):
+    with pytest.raises(FeedError, match=r"processes=True.*TensorFlow"):
         Feed(Batches(), processes=True)
 
 
@@ -259,7 +259,7 @@ def test_mistakes_are_reported_at_once(data: Any, how: dict[str, Any], text: str
 
 
 def test_all_wrong_numbers_are_reported_together() -> None:
-    with pytest.raises(EmulatorError, match=r"workers=-1 \(at least 0\), prefetch=0 \(at least 1\)"):
+    with pytest.raises(EmulatorError, match=r"workers=-1.*prefetch=0"):
         Feed(LABELS, workers=-1, prefetch=0)
 
 

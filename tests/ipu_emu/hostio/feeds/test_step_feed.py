@@ -43,7 +43,7 @@ def test_runs_take_one_step_each(workers: int, processes: bool | None, source: A
             session.run(stepio)
             at = number % 6 * 8
             np.testing.assert_array_equal(anchors[y].reshape(8, 3), 2 * X[at : at + 8])
-        with pytest.raises(FeedError, match="The feed has delivered all of its 12 steps"):
+        with pytest.raises(FeedError, match="12 steps"):
             session.run(stepio)
 
 
@@ -54,9 +54,9 @@ def test_sizes_types_and_names_are_checked() -> None:
         session.run(popart.FeedStepIO(Feed(X, micro_batch=1), anchors, names=[x]))
     with pytest.raises(popart.popart_runtime_error, match="Type discrepancy for tensor"):
         session.run(popart.FeedStepIO(Feed(X.astype(float), micro_batch=2), anchors, names=[x]))
-    with pytest.raises(popart.popart_runtime_error, match="a dict of x, y; name 2 tensors with names=, not 1"):
+    with pytest.raises(popart.popart_runtime_error, match=r"x, y.*names="):
         popart.FeedStepIO(Feed({"x": X, "y": X}), anchors, names=[x])
-    with pytest.raises(popart.popart_runtime_error, match="one array; name 1 tensors with names=, not 0"):
+    with pytest.raises(popart.popart_runtime_error, match=r"one array.*names="):
         popart.FeedStepIO(Feed(X), anchors)
 
 

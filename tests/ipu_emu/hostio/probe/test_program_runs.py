@@ -70,7 +70,7 @@ def test_modes_by_environment() -> None:
     assert (
         mode_of({"IPU_EMU_DATA_MODE": "Generated", "TF_POPLAR_FLAGS": "--use_synthetic_data"}) is DataMode.GENERATED
     )
-    with pytest.raises(EmulatorError, match="IPU_EMU_DATA_MODE=fake: no such mode; use real, generated, synthetic"):
+    with pytest.raises(EmulatorError, match=r"IPU_EMU_DATA_MODE=fake.*real, generated, synthetic"):
         mode_of({"IPU_EMU_DATA_MODE": "fake"})
 
 
@@ -87,7 +87,7 @@ def test_flags_of_tensorflow_say_what_is_synthetic(flags: str, mode: DataMode) -
 
 
 def test_a_category_that_does_not_exist_is_named() -> None:
-    with pytest.raises(EmulatorError, match=r"there is no category 'infeeds'; use infeed, .*did you mean 'infeed'"):
+    with pytest.raises(EmulatorError, match=r"'infeeds'.*infeed, .*'infeed'"):
         mode_of({"TF_POPLAR_FLAGS": "--synthetic_data_categories=infeeds"})
 
 
@@ -108,7 +108,7 @@ def test_waits_are_seconds_above_0(name: str, value: Any) -> None:
 
 
 def test_a_source_shorter_than_a_step_cannot_be_replaced() -> None:
-    with pytest.raises(FeedError, match="The source has fewer samples than one step needs"):
+    with pytest.raises(FeedError, match="fewer samples than one step"):
         Feed(iter([1, 2]), micro_batch=3, mode=DataMode.GENERATED)
 
 
@@ -164,7 +164,7 @@ def test_impossible_numbers_alone_give_no_verdict() -> None:
 def test_counts() -> None:
     assert counts_of("4,1, 2,2") == [1, 2, 4]
     assert counts_of("")[0] == 1
-    with pytest.raises(EmulatorError, match="--instances 1,x: not a list of positive numbers"):
+    with pytest.raises(EmulatorError, match="--instances 1,x"):
         counts_of("1,x")
 
 
@@ -245,7 +245,7 @@ def test_an_invalid_report_ends_the_command_with_one_sentence(tmp_path: Path, te
     (tmp_path / "other.json").write_text(text)
     program = MeasuredProgram(("train.py",), replicas_per_instance=1, steps=10, timeout=1.0)
     end = subprocess.CompletedProcess([], 0, "")
-    with pytest.raises(EmulatorError, match=r"train\.py has left other\.json, which is not the report of a feed: "):
+    with pytest.raises(EmulatorError, match=r"train\.py.*other\.json"):
         reports(tmp_path, program, end, 1, DataMode.REAL)
 
 

@@ -120,7 +120,7 @@ def test_a_first_sample_that_never_arrives_is_reported() -> None:
         time.sleep(600)
         yield 1
 
-    with pytest.raises(FeedError, match=r"No first sample arrived from the source within 0\.3 s"):
+    with pytest.raises(FeedError, match=r"first sample.*source.*0\.3 s"):
         Feed(source, timeout=0.3)
 
 
@@ -173,7 +173,7 @@ def test_a_worker_that_dies_between_two_steps() -> None:
         while feed._prefetcher is None or not feed._prefetcher.ready:
             time.sleep(0.01)
         child.kill()
-        with pytest.raises(FeedError, match=r"worker 0 \(process \d+\) was killed by signal 9 .* between two steps"):
+        with pytest.raises(FeedError, match=r"worker 0 \(process \d+\).*signal 9.*between two steps"):
             list(feed)
 
 
@@ -238,7 +238,7 @@ def test_a_start_behind_the_end_is_reported(stream: bool) -> None:
         assert list(Feed(source, micro_batch=4, epochs=epochs, start=5 * epochs)) == []
         with pytest.raises(FeedError, match=f"is after the end of the data, which has {5 * epochs} steps; start"):
             Feed(source, micro_batch=4, epochs=epochs, start=5 * epochs + 1)
-    with pytest.raises(EmulatorError, match="start=6 is after steps=3, where the feed ends"):
+    with pytest.raises(EmulatorError, match=r"start=6.*steps=3"):
         Feed(data, start=6, steps=3)
-    with pytest.raises(EmulatorError, match=r"A feed cannot have steps=0 \(at least 1\)"):
+    with pytest.raises(EmulatorError, match=r"steps=0"):
         Feed(data, steps=0)

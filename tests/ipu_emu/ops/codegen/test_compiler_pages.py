@@ -9,7 +9,7 @@ import numpy as np
 from llvmlite.utils import get_library_name
 
 from ipu_emu.ops.codegen.compiled_call import relocation
-from ipu_emu.ops.codegen.compiler_pages import code_of, give_back_compiler
+from ipu_emu.ops.codegen.llvm_compiler import code_of, give_back_compiler
 
 
 def resident(library: str) -> int:

@@ -185,7 +185,7 @@ def test_gradients_may_bypass_a_computed_loop_but_not_pass_through_it() -> None:
     session.run(popart.PyStepIO({limit: np.float32([0.5])}, anchors))
     np.testing.assert_array_equal(anchors[gradient], X / 4)
     through = builder.aiGraphcore.identityloss([halving(builder, x, limit)], popart.ReductionType.Sum)
-    with pytest.raises(popart.popart_exception, match="has no gradient: it goes into a loop"):
+    with pytest.raises(popart.popart_exception, match=r"no gradient.*loop"):
         train(builder, popart.DataFlow(1, [gradient]), through, popart.ConstSGD(1e-30))
 
 

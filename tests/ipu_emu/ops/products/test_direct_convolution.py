@@ -32,7 +32,7 @@ def convolved(x: np.ndarray, w: np.ndarray, groups: int) -> np.ndarray:
 def test_strided_images_of_any_batch_are_copied_whole(
     dtype: Any, batch: int, groups: int, channels_at_a_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct_convolution, "_CHUNK", channels_at_a_time * H * H * batch * np.dtype(dtype).itemsize)
+    monkeypatch.setattr(direct_convolution, "CHUNK", channels_at_a_time * H * H * batch * np.dtype(dtype).itemsize)
     random = np.random.default_rng(batch)
     x = random.standard_normal((C, H, H, batch)).astype(dtype).transpose(3, 0, 1, 2)
     w = random.standard_normal((C, C // groups, KERNEL, KERNEL)).astype(dtype)
@@ -60,7 +60,7 @@ def test_rows_of_the_kernel_outside_of_the_image_are_left_out(
     filters, batch, out = 13, 8, (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
     windows = Windows((size,) * 2, (out,) * 2, (kernel,) * 2, (stride,) * 2, (pad,) * 2, (pad,) * 2, (dilation,) * 2)
     direct = Direct(windows, batch, channels, filters)
-    assert sum(len(rows) * len(inside) for rows, inside in direct._parts_of_rows()) < kernel * out
+    assert sum(len(rows) * len(inside) for rows, inside in direct.parts_of_rows()) < kernel * out
     random = np.random.default_rng(size)
     x = random.standard_normal((channels, size, size, batch)).astype(dtype).transpose(3, 0, 1, 2)
     w, bias = (

@@ -76,5 +76,5 @@ def test_quantised_values_are_restored_within_half_a_scale() -> None:
 
 
 def test_scales_that_do_not_fit_are_an_error() -> None:
-    with pytest.raises(popart.popart_exception, match=r"scales \[3\] do not fit axis 1 of \[2, 4\]"):
+    with pytest.raises(popart.popart_exception, match=r"\[3\].*axis 1 of \[2, 4\]"):
         inference("quantizelinear", [np.zeros((2, 4), np.float32), np.ones(3, np.float32)])

@@ -62,5 +62,5 @@ def test_other_degrees_are_refused() -> None:
     at = builder.addInputTensor(popart.TensorInfo("FLOAT", [3, 1]))
     constants = [builder.aiOnnx.constant(np.array([4], np.int32)) for _ in range(2)]
     factors, _ = builder.aiGraphcore.splinebasis([at, *constants], 4)
-    with pytest.raises(popart.popart_exception, match="degree 4 is not one of 1, 2, 3"):
+    with pytest.raises(popart.popart_exception, match=r"degree 4.*1, 2, 3"):
         infer(builder, popart.DataFlow(1, [factors]), {at: np.zeros((3, 1), np.float32)})

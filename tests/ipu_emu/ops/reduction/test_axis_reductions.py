@@ -11,7 +11,7 @@ import pytest
 
 from ipu_emu import popart
 from ipu_emu.ops.core.image_kernels import are_images, image_spread, image_sum
-from ipu_emu.ops.reduction.axis_reductions import _sum_to
+from ipu_emu.ops.reduction.axis_reductions import sum_to
 from tests.ipu_emu.helpers.sessions import infer, train
 
 
@@ -20,7 +20,7 @@ def test_sums_do_not_depend_on_how_they_are_stored(turned: bool) -> None:
     x = np.arange(64, dtype=np.float32).reshape(2, 8, 4)
     y = np.empty((4, 8), np.float32).T if turned else np.empty((8, 4), np.float32)
     bound: Any = SimpleNamespace(input=lambda _: x, outputs=(y,))
-    _sum_to(bound)()
+    sum_to(bound)()
     np.testing.assert_array_equal(y, x[0] + x[1])
 
 
@@ -109,7 +109,7 @@ def test_images_with_the_batch_innermost_are_summed(sizes: tuple[int, ...], orde
     np.testing.assert_allclose(y, exact, rtol=1e-5, atol=1e-6)
     if h > 1:
         bound: Any = SimpleNamespace(input=lambda _: x, outputs=(np.zeros_like(y),))
-        _sum_to(bound)()
+        sum_to(bound)()
         np.testing.assert_array_equal(bound.outputs[0], y)  # by the same products
 
 

@@ -53,9 +53,9 @@ def test_inputs_are_described_in_any_form(add: Any, id: str) -> None:
 
 def test_parameters_that_inputs_do_not_have() -> None:
     builder = popart.Builder()
-    with pytest.raises(TypeError, match="no parameter 'setings'; it has tensorInfo, dataType, shape, settings"):
+    with pytest.raises(TypeError, match=r"'setings'.*tensorInfo, dataType, shape, settings"):
         builder.addInputTensor(VECTOR, setings=BROADCAST)
-    with pytest.raises(TypeError, match="takes initVal, variableSettings, debugContext, debugPrefix; found name"):
+    with pytest.raises(TypeError, match=r"initVal, variableSettings, debugContext, debugPrefix.*name"):
         builder.addInitializedInputTensor(ONES, name="x")
 
 
@@ -185,7 +185,7 @@ def test_unknown_ops_and_attributes() -> None:
         _ = builder.aiOnnx.nothing
     with pytest.raises(TypeError, match=r"softmax\(\): incompatible function arguments"):
         builder.aiOnnx.softmax([x], strength=2)
-    with pytest.raises(TypeError, match=r"it takes 2 values after args \(axis, debugContext\), not 3"):
+    with pytest.raises(TypeError, match=r"2 values.*axis, debugContext.*3"):
         builder.aiOnnx.softmax([x], 1, "name", 3)
     with pytest.raises(TypeError, match="args is 'input'; give a list of ids"):
         builder.aiOnnx.softmax(x)

@@ -100,7 +100,7 @@ def test_casts_and_bodies_are_converted_too() -> None:
 def test_values_that_no_int32_holds_are_clipped_on_demand_only() -> None:
     proto = affine(np.int64, far=np.array([2**40, -(2**40), 5]))
     transformer = popart.GraphTransformer(proto)
-    with pytest.raises(popart.popart_exception, match=r"Tensor 'far' has the value 1099511627776, .* clip=True"):
+    with pytest.raises(popart.popart_exception, match=r"'far'.*1099511627776.*clip=True"):
         transformer.convertINT64ToINT32()
     assert onnx.load_model_from_string(transformer.getModelProto()) == onnx.load_model_from_string(proto)
     transformer.convertINT64ToINT32(clip=True)

@@ -110,7 +110,7 @@ def test_a_place_is_an_integer(name: str) -> None:
             with pytest.raises(popart.popart_exception) as error:
                 place(*args)
             assert error.value.args[0] == f"{name} is {wrong!r}; it must be an integer"
-    with pytest.raises(TypeError, match="give an integer, or ids and an integer"):
+    with pytest.raises(TypeError, match="integer"):
         place()
     place(y, np.int32(2))
     assert getattr(builder, f"get{name[0].upper()}{name[1:]}")(y) == 2

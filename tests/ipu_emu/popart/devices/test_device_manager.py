@@ -37,7 +37,7 @@ class TestTiles:
     def test_any_number_of_tiles_that_is_not_negative(self) -> None:
         manager = popart.DeviceManager()
         assert manager.acquireAvailableDevice(tilesPerIpu=2000).tilesPerIPU == 2000
-        with pytest.raises(popart.popart_exception, match=r"tilesPerIpu is -1; use 0 \(all 1472 tiles\) or"):
+        with pytest.raises(popart.popart_exception, match=r"tilesPerIpu is -1.*1472"):
             manager.acquireAvailableDevice(tilesPerIpu=-1)
 
 

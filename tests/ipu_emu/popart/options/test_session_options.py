@@ -59,9 +59,7 @@ def test_options_do_not_share_state() -> None:
 
 def test_unknown_names_suggest_the_right_one() -> None:
     opts = popart.SessionOptions()
-    with pytest.raises(
-        AttributeError, match="no attribute 'enableReplicatedGraph'; did you mean 'enableReplicatedGraphs'"
-    ):
+    with pytest.raises(AttributeError, match=r"'enableReplicatedGraph'.*'enableReplicatedGraphs'"):
         opts.enableReplicatedGraph = True
     with pytest.raises(AttributeError, match="did you mean 'accumulationFactor'"):
         _ = opts.acumulationFactor
@@ -226,7 +224,7 @@ class TestPlacement:
 
     def test_replicas_of_an_ipu_model(self) -> None:
         info = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
-        with pytest.raises(popart.popart_exception, match="2 replicas on an IPU Model, which does not support repl"):
+        with pytest.raises(popart.popart_exception, match=r"2 replicas.*IPU Model"):
             prepare(options(R=2), info)
 
     def test_more_ipus_than_replicas(self) -> None:
@@ -380,7 +378,7 @@ def test_settings_are_equal_where_their_values_are() -> None:
     group, other = (popart.CommGroup(popart.CommGroupType.Consecutive, size) for size in (2, 4))
     assert group == popart.CommGroup(popart.CommGroupType.Consecutive, replicaGroupSize=2) != other
     assert popart.TensorLocation() == popart.TensorLocationSettings().location != group
-    with pytest.raises(TypeError, match="CommGroup is mutable, so it cannot be a key"):
+    with pytest.raises(TypeError, match="CommGroup"):
         _ = {group}
 
 

@@ -234,7 +234,7 @@ def test_errors() -> None:
     with pytest.raises(popart.popart_exception, match=r"do not fit the replicas: .*3.* is not divisible by 2"):
         model.session(options(R=3))
     session = model.session()
-    with pytest.raises(popart.popart_runtime_error, match="has 3 elements; reading it needs 6"):
+    with pytest.raises(popart.popart_runtime_error, match=r"3 elements.*6"):
         session.readWeights(popart.PyWeightsIO({"w": np.zeros(3, np.float32)}))
     with pytest.raises(popart.popart_runtime_error, match="No weight or optimiser state 'z'"):
         session.readWeights(popart.PyWeightsIO({"z": np.zeros(3, np.float32)}))

@@ -187,7 +187,7 @@ def test_data_flow_answers() -> None:
     named = popart.AnchorReturnType(anchorTypeString="EveryN", returnPeriod=2, tileSet=popart.TileSet.IO)
     assert (named.rp(), named.tileSet()) == (2, popart.TileSet.IO)
     assert popart.DataFlow(1, anchorIds=["c"], anchorReturnType=popart.AnchorReturnType("Sum")).anchors() == ["c"]
-    with pytest.raises(TypeError, match="Anchor 'c' is mapped to 'All'; give an AnchorReturnType"):
+    with pytest.raises(TypeError, match=r"'c'.*'All'.*AnchorReturnType"):
         popart.DataFlow(1, {"c": "All"})
     for wrong in ("cost", b"cost", None, 3):
         with pytest.raises(popart.popart_exception, match="give a list of tensor ids"):

@@ -46,9 +46,9 @@ def test_a_second_prepare_device_keeps_the_weights_of_the_host() -> None:
     model = Regression()
     session = model.training()
     session.prepareDevice()
-    first = session._loaded.read("w")
+    first = session.engine.read("w")
     session.run(popart.PyStepIO({model.x: model.data[:1]}, session.initAnchorArrays()))
-    assert np.abs(session._loaded.read("w") - first).max() > 0
+    assert np.abs(session.engine.read("w") - first).max() > 0
 
 
 @pytest.mark.parametrize("root", [3, 1, -1, 0.5])

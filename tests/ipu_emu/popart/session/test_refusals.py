@@ -242,7 +242,7 @@ def test_models_of_other_programs_run_without_these_limits() -> None:
 
 def test_small_integers_are_streamed_and_cast_but_not_added() -> None:
     session_of(lambda b: b.aiOnnx.cast([x(b, 2, t="INT8")], "FLOAT"))
-    with pytest.raises(popart.poplar_exception, match=r"is INT8, with which IPUs do not compute"):
+    with pytest.raises(popart.poplar_exception, match=r"INT8"):
         session_of(lambda b: b.aiOnnx.add([x(b, 2, t="INT8"), x(b, 2, t="INT8")]))
 
 

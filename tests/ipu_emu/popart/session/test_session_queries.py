@@ -95,7 +95,7 @@ def test_synthetic_data_is_made_on_the_device(mode: Any, check: Any) -> None:
     anchors = {y: np.full((3, 2, 1000), 7, np.float32)}
     session.run(popart.PyStepIO({x: np.full(3, 9, np.float32)}, anchors))
     assert (anchors[y] == 7).all()
-    assert check(session._loaded.read(y, 1))
+    assert check(session.engine.read(y, 1))
 
 
 def test_a_device_belongs_to_one_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

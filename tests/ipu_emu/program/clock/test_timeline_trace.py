@@ -118,7 +118,7 @@ def test_transfers_during_compute_have_their_own_row() -> None:
 
 
 def test_too_many_instructions_are_left_out_of_later_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline_files, "_MOST_PARTS", 3)
+    monkeypatch.setattr(timeline_files, "MOST_PARTS", 3)
     parts = [Span(0, 0.0, 1.0, "a", CostCategory.COMPUTE), Span(0, 1.0, 1.0, "b", CostCategory.COMPUTE)]
     spans = [Span(0, 2.0 * at, 2.0, "work", CostCategory.COMPUTE, parts=parts) for at in range(2)]
     trace = timeline_files.timeline_trace("step", 4.0, spans)

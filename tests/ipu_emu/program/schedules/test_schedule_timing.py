@@ -84,7 +84,7 @@ def test_recomputation_costs_a_forward_that_counts_for_nothing() -> None:
 
 
 def test_invalid_times_are_refused() -> None:
-    with pytest.raises(EmulatorError, match="2 forward times and 1 backward times"):
+    with pytest.raises(EmulatorError, match=r"2 forward.*1 backward"):
         StageTimes((1, 2), (1,))
     with pytest.raises(EmulatorError, match="must be at least 0"):
         StageTimes((1, -2), (1, 1))

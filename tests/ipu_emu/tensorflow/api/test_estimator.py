@@ -68,6 +68,8 @@ def test_an_estimator_trains_evaluates_and_predicts(tf: Any, ipu: Any, tmp_path:
     assert [set(row) for row in rows[:1]] == [{"chosen"}]
     with pytest.raises(ValueError, match=r"steps \(6\) must be a multiple of iterations_per_loop \(4\)"):
         at_once.train(data(tf, True), steps=6)
+    with pytest.raises(NotImplementedError, match="warm_start_from"):
+        ipu.ipu_estimator.IPUEstimator(model(tf), warm_start_from=str(tmp_path / "one"))
 
 
 def test_a_pipeline_estimator_trains_its_stages(tf: Any, ipu: Any, tmp_path: Any) -> None:

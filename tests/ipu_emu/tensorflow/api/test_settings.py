@@ -218,7 +218,7 @@ def test_an_ipu_model_has_no_replicas(ipu: Any, run: Any, configure: Any, monkey
     configure(1)
     assert run(lambda x: x + 2.0, np.array(1, np.float32))[0] == 3
     configure(2)
-    with pytest.raises(Exception, match="2 replicas on an IPU Model, which does not support replication"):
+    with pytest.raises(Exception, match=r"2 replicas.*IPU Model"):
         run(lambda x: x + 2.0, np.array(1, np.float32))
     with pytest.raises(Exception, match="select_ipus chooses IPUs of a system"):
         configure(0, auto_select_ipus=[], select_ipus=[0])

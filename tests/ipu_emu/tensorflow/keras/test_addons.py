@@ -136,15 +136,15 @@ def test_lamb_by_its_formula_with_states_of_half_width(tf2: Any, strategy: Any, 
 
 def test_mistakes_with_addons(tf2: Any, addons: Any) -> None:
     layers = addons.layers
-    with pytest.raises(ValueError, match="serialization_dimension is 'rows'; it must be one of input_columns"):
+    with pytest.raises(ValueError, match=r"serialization_dimension.*'rows'.*input_columns"):
         layers.SerialDense(4, 2, "rows")
     with pytest.raises(ValueError, match="serialization_factor has to be at least 1"):
         layers.SerialDense(4, 0, "kernel_rows")
-    with pytest.raises(ValueError, match="5 channels cannot be divided into 2 groups"):
+    with pytest.raises(ValueError, match=r"5 channels.*2 groups"):
         layers.GroupNormalization()(tf2.zeros((2, 5)))
-    with pytest.raises(ValueError, match="should be positive, found input_dim 0"):
+    with pytest.raises(ValueError, match="input_dim 0"):
         layers.Embedding(0, 4)
     with pytest.raises(ValueError, match=r"`momentum` must be between \[0, 1\]"):
         addons.optimizers.SGDIpuOptimizer(momentum=2.0)
-    with pytest.raises(ModuleNotFoundError, match=r"ipu_tensorflow_addons\.nothing is not part of the emulator"):
+    with pytest.raises(ModuleNotFoundError, match=r"ipu_tensorflow_addons\.nothing"):
         import ipu_tensorflow_addons.nothing  # type: ignore[import-not-found] # noqa: F401

@@ -50,8 +50,8 @@ def fitted(tf2: Any, strategy: Any, chosen: Any, optimizer: Any, steps: int = 2,
 
 def turned(model: Any) -> list[tuple[str, str]]:
     """Kind and operand of each transposition in the program of a model, except that of its infeed."""
-    (program,) = model.train_function._programs.values()
-    listing = "\n".join(program._program.listings())
+    (program,) = model.train_function.programs.values()
+    listing = "\n".join(program.program.listings())
     matches = re.findall(r"(\w+) \S+ = Transpose\((\S+)\)", listing)
     return [(kind, operand) for kind, operand in matches if "infeed" not in operand]
 

@@ -112,16 +112,15 @@ def trained(keras: Any, make: Any, optimizer: Any, steps: int = 2) -> tuple[Any,
 SAMPLED = {
     "SGD": sequential, "Nesterov": functional, "Adam": subclassed, "RMSprop": sequential, "AdamW": functional,
     "Adagrad, clipped": subclassed, "legacy Adam, schedule": functional, "legacy Ftrl": sequential,
-    "Nadam": sequential,
     **dict.fromkeys(
         ("SGD, averaged", "Adam, scaled loss", "Adadelta", "Adafactor", "Adamax", "Ftrl", "Lion", "legacy Adadelta",
          "legacy Adagrad", "legacy Adam", "legacy Adamax", "legacy Ftrl, shrunk", "legacy Nadam", "legacy RMSprop",
-         "legacy RMSprop, centred", "legacy SGD, clipped", "AdamIpu", "LAMBIpu", "SGDIpu"),
+         "legacy RMSprop, centred", "legacy SGD, clipped", "AdamIpu", "LAMBIpu", "Nadam", "SGDIpu"),
         dense,
     ),
 }  # fmt: skip
 #: Optimizers of models that are evaluated and predict too; with ``--full`` all but those of the dense one.
-EVALUATED = ("SGD", "Nesterov", "Adam", "Nadam")
+EVALUATED = ("SGD", "Nesterov", "Adam")
 
 
 @pytest.mark.parametrize(
@@ -297,7 +296,7 @@ def test_a_model_is_saved_and_continues_with_the_same_bits(tf2: Any, strategy: A
 
 
 def test_a_subclassed_model_is_trained_after_it_was_loaded(tf2: Any, both: Any, tmp_path: Any) -> None:
-    """A SavedModel contains only the graphs of its functions."""
+    """A SavedModel contains only the graphs of its functions. In plain Keras the model itself is trained on."""
     keras, (x, y) = tf2.keras, images()
 
     class Scaled(keras.Model):  # type: ignore[misc]
@@ -312,10 +311,11 @@ def test_a_subclassed_model_is_trained_after_it_was_loaded(tf2: Any, both: Any, 
         model = Scaled()
         model.compile("sgd", "sparse_categorical_crossentropy")
         model.fit(x[:8], y[:8], verbose=0)
-        model.save(tmp_path / "model")
-        loaded = keras.models.load_model(tmp_path / "model")
-        history = loaded.fit(x, y, 8, shuffle=False, verbose=0).history
-        return [history["loss"], *loaded.get_weights(), loaded.predict(x, verbose=0)]
+        if tf2.distribute.has_strategy():
+            model.save(tmp_path / "model")
+            model = keras.models.load_model(tmp_path / "model")
+        history = model.fit(x, y, 8, shuffle=False, verbose=0).history
+        return [history["loss"], *model.get_weights(), model.predict(x, verbose=0)]
 
     assert_close(*both(fit))
 

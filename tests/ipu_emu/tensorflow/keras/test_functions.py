@@ -46,15 +46,15 @@ def step(tf: Any, model: Any, optimizer: Any, x: Any, y: Any) -> Any:
 def test_a_loop_of_training_steps_is_compiled_once_for_each_count(
     tf2: Any, host_and_device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ipu_emu.tensorflow.run.program import Program
+    from ipu_emu.tensorflow.run import program
 
-    tf, loads, load = tf2, [], Program._loaded_section
+    tf, loads, compile_section = tf2, [], program.compile_section
 
-    def loaded(self: Any, imported: Any, number: int) -> Any:
+    def compiled(imported: Any, *arguments: Any, **options: Any) -> Any:
         loads.extend([imported.section.batches] * (imported.section.kind == "loop"))
-        return load(self, imported, number)
+        return compile_section(imported, *arguments, **options)
 
-    monkeypatch.setattr(Program, "_loaded_section", loaded)
+    monkeypatch.setattr(program, "compile_section", compiled)
 
     def make(run: Any) -> Any:
         @tf.function
@@ -217,7 +217,7 @@ def test_an_infeed_and_errors_of_loops(tf2: Any, ipu: Any, strategy: Any) -> Non
         assert strategy.run(total, [tf.constant(3)]).numpy() == 4 + 5 + 6
         with pytest.raises(tf.errors.OutOfRangeError, match="no more elements"):
             strategy.run(total, [tf.constant(4)])
-        with pytest.raises(TypeError, match="'x' is another type or shape after an iteration"):
+        with pytest.raises(TypeError, match=r"'x'.*type or shape"):
             strategy.run(grows, [tf.zeros(2)])
         with pytest.raises(ValueError, match="does not support eager execution"):
             strategy.run(lambda: None)

@@ -53,7 +53,7 @@ def test_a_layer_runs_by_one_op_each_way(tf2: Any, strategy: Any, name: str) -> 
         model.compile("sgd", "mse")
         spec = (tf2.TensorSpec((8, 200, 3)), tf2.TensorSpec((8, 2)))
         program = StepProgram(model, "train", spec, 1, 0, model.__dict__["_ipu_extension"].options)
-        (section,) = program._program.imported()
+        (section,) = program.program.imported()
     types = [op.type for op in section.graph.ops]
     assert types.count("Recurrence") == types.count("RecurrenceGrad") == 1
     assert len(types) < 200

@@ -64,9 +64,7 @@ def test_replicas_train_as_one_on_a_larger_batch(tf2: Any, ipu: Any, strategy: A
         assert_close(model.get_weights(), plain.get_weights())
         assert abs(history["loss"][0] - expected["loss"][0]) > 1e-3
         predicted = model.predict(x, 8, verbose=0)
-        with pytest.raises(
-            ValueError, match="The data has 2 batches, and each step takes one for each of 4 replicas"
-        ):
+        with pytest.raises(ValueError, match=r"2 batches.*4 replicas"):
             model.predict(x, 32, verbose=0)
     np.testing.assert_allclose(predicted, plain.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
 

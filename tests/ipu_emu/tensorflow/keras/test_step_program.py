@@ -17,8 +17,8 @@ def listing(tf2: Any, strategy: Any) -> str:
         )
         model.compile("adam", "sparse_categorical_crossentropy")
         model.fit(np.ones((4, 8, 8, 3), np.float32), np.zeros(4, np.int32), batch_size=4, verbose=0)
-    (program,) = model.train_function._programs.values()
-    return "\n".join(program._program.listings())
+    (program,) = model.train_function.programs.values()
+    return "\n".join(program.program.listings())
 
 
 def test_the_rate_of_an_update_is_computed_once_for_all_variables(listing: str) -> None:

@@ -9,7 +9,6 @@ import pytest
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules import TaskType, schedule
 from ipu_emu.tensorflow import (
-    InfeedQueue,
     OutfeedMode,
     OutfeedQueue,
     PipelineCall,
@@ -112,7 +111,6 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
         "The given recomputation_mode is not a member of the RecomputationMode enumeration.",
     ),
     ({"device_mapping": 0}, TypeError, "device_mapping argument needs to be a list or a tuple."),
-    ({"infeed_queue": [1, 2]}, TypeError, "infeed_queue is not an instance of InfeedQueue"),
     ({"outfeed_queue": "name"}, TypeError, "outfeed_queue is not an instance of OutfeedQueue"),
     (
         {"pipeline_schedule": "Grouped"},
@@ -260,7 +258,7 @@ def test_defaults() -> None:
     assert list(call.slots()) == list(schedule("grouped", 2, 8, training=True))
     serial = PipelineCall([FIRST, LAST], 2, batch_serialization_iterations=3, **TRAINING)
     assert list(serial.slots()) == list(schedule("sequential", 2, 2, training=True, iterations=3))
-    inference = PipelineCall([FIRST, LAST], 4, infeed_queue=InfeedQueue(), outfeed_queue=OutfeedQueue())
+    inference = PipelineCall([FIRST, LAST], 4, outfeed_queue=OutfeedQueue())
     assert {task.what for slot in inference.slots() for task in slot} == {TaskType.FORWARD}
 
 

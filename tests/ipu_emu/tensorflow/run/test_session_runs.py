@@ -75,21 +75,21 @@ def test_ctrl_c_ends_a_run_at_once(tf: Any, ipu: Any, ctrl_c: Interrupter) -> No
 
 
 def test_ctrl_c_while_a_program_is_compiled_ends_its_run(tf: Any, ipu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ipu_emu.tensorflow.run.program import Program
+    from ipu_emu.tensorflow.run import program
 
     operation, infeed = endless(tf, ipu)
-    load, loads, released = Program._load, threading.Event(), threading.Event()
+    compile_section, compiles, released = program.compile_section, threading.Event(), threading.Event()
 
-    def slow(*arguments: Any) -> Any:
-        loads.set()
+    def slow(*arguments: Any, **options: Any) -> Any:
+        compiles.set()
         released.wait(10.0)
-        return load(*arguments)
+        return compile_section(*arguments, **options)
 
     def interrupt() -> None:
-        loads.wait(10.0)
+        compiles.wait(10.0)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Program, "_load", slow)
+    monkeypatch.setattr(program, "compile_section", slow)
     with tf.Session() as session:
         session.run(infeed.initializer)
         threading.Thread(target=interrupt).start()

@@ -64,7 +64,7 @@ def cannot_start(setting: str, value: str) -> None:
 
 def hangs(moment: str) -> None:
     """Simulate a child that hangs in a dead network file system."""
-    processes._EXEC_TIMEOUT = 0.5
+    processes.EXEC_TIMEOUT = 0.5
     setattr(os, moment, lambda *_: time.sleep(50))
     begin = time.monotonic()
     try:

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_emu.errors import FeedError
-from ipu_emu.tensorflow import InfeedQueue
 from ipu_emu.tensorflow.run.feeds.prefetch_queue import ElementStream, PrefetchQueue, QueueClosed
 
 
@@ -71,10 +69,16 @@ def test_an_error_of_the_data_is_raised_after_the_elements_before_it_and_on_ever
     queue.close()
 
 
+def infeed_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "infeed"}
+
+
 def test_closing_ends_the_thread_and_all_waits_for_an_element() -> None:
+    before = infeed_threads()
     queue = PrefetchQueue(numbers([], 100), 2)
+    assert infeed_threads() - before
     queue.close()
-    assert not queue._thread.is_alive()
+    assert not infeed_threads() - before
 
     gate = threading.Event()
 
@@ -100,27 +104,14 @@ def test_closing_ends_the_thread_and_all_waits_for_an_element() -> None:
     assert len(errors) == 2
     gate.set()
     closer.join(10)
-    assert not waiting._thread.is_alive()
+    assert not infeed_threads() - before
 
 
 def test_an_unreferenced_queue_ends_its_thread() -> None:
+    before = infeed_threads()
     queue = PrefetchQueue(numbers([], 100), 2)
-    thread = queue._thread
+    (thread,) = infeed_threads() - before
     queue.next_arrays()
     del queue
     thread.join(10)
     assert not thread.is_alive()
-
-
-def test_an_infeed_takes_the_elements_of_a_stream_in_turn() -> None:
-    queue = InfeedQueue()
-    with pytest.raises(FeedError, match="run its initializer"):
-        queue.next_arrays()
-    for count in (4, 1):
-        queue.restart(numbers([], count))
-        assert [int(queue.next_arrays()[0]) for _ in range(count)] == list(range(count))
-        with pytest.raises(StopIteration):
-            queue.next_arrays()
-    assert queue.initialized
-    queue.deleter()
-    assert not queue.initialized

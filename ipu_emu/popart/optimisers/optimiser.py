@@ -1,4 +1,4 @@
-"""Optimizer: checks the values of an optimiser as users give them, and turns them into the compiler's rule."""
+"""Optimiser: checks the values of an optimiser as users give them, and turns them into the compiler's rule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partialmethod
 from typing import Any, ClassVar
 
-from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, UpdateRule
+from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.graph import DType, dtype_named
 from ipu_emu.popart.types.enums import DataType
@@ -126,13 +126,13 @@ class Parameter:
         return self.key if self.key == "nesterov" else f"default{self.key[0].upper()}{self.key[1:]}"
 
 
-def _values(optimizer: Optimizer, field: str) -> OptimizerValueMap:
+def _values(optimiser: Optimizer, field: str) -> OptimizerValueMap:
     def value(values: Any) -> OptimizerValue:
         parameter: HyperParameter = getattr(values, field)
         return OptimizerValue(parameter.value, parameter.constant)
 
-    specific = {weight: value(values) for weight, values in optimizer.plan.specific.items()}
-    return OptimizerValueMap(value(optimizer.plan.default), specific)
+    specific = {weight: value(values) for weight, values in optimiser.plan.specific.items()}
+    return OptimizerValueMap(value(optimiser.plan.default), specific)
 
 
 def values_of(field: str) -> partialmethod[OptimizerValueMap]:
@@ -180,12 +180,8 @@ class Optimizer:
 
     def getLossScalingVal(self) -> float:
         """The loss scaling."""
-        return self._rule.loss_scaling.value
-
-    @property
-    def _rule(self) -> UpdateRule:
-        rule: UpdateRule = self.plan
-        return rule
+        value: float = self.plan.loss_scaling.value
+        return value
 
     @classmethod
     def read(cls, values: Mapping[str, Value]) -> tuple[Any, HyperParameter]:
@@ -254,11 +250,11 @@ def state_type(state_dtype: DataType | str | None) -> DType | None:
     return dtype
 
 
-def checked_optimizer(optimizer: object) -> Optimizer:
-    """Return ``optimizer``; raise ArgumentTypeError if it is not an optimizer."""
-    if not isinstance(optimizer, Optimizer):
-        raise ArgumentTypeError(f"Training needs an optimizer, found {optimizer!r}; give an SGD, Adam or Adaptive")
-    return optimizer
+def checked_optimiser(optimiser: object) -> Optimizer:
+    """Return ``optimiser``; raise ArgumentTypeError if it is not an optimiser."""
+    if not isinstance(optimiser, Optimizer):
+        raise ArgumentTypeError(f"Training needs an optimizer, found {optimiser!r}; give an SGD, Adam or Adaptive")
+    return optimiser
 
 
 def check_replacement(old: Optimizer, new: Optimizer) -> None:
@@ -279,7 +275,7 @@ def check_replacement(old: Optimizer, new: Optimizer) -> None:
     for parameter in old.parameters:
         for weight in {*old.plan.specific, *new.plan.specific, ""}:
             old_value, new_value = (
-                getattr(optimizer.plan.values(weight), parameter.field) for optimizer in (old, new)
+                getattr(optimiser.plan.values(weight), parameter.field) for optimiser in (old, new)
             )
             _same_kind(parameter.plural, old_value, new_value)
 

@@ -114,14 +114,14 @@ class BoundOverlappedLoop:
         self._caller_writes = loop.staged and all(leaf.overlap is Overlap.NONE for leaf in loop.stores)
         self._thread = BackgroundThread("host-io-0")
         self._tasks: dict[int, list[BackgroundTask]] = {}  # by the micro-batch that must wait for them
-        self._staging = _StagedInputs(loop, self._source, len(binder.buffers))
+        self.staging = _StagedInputs(loop, self._source, len(binder.buffers))
 
     def run(self, context: StepContext) -> None:
         """Run all batches."""
         workers, timer = context.workers, context.wall.timed
         self._tasks = defaultdict(list)
         self._source.feed = self.host.feed
-        self._staging.begin()
+        self.staging.begin()
         try:
             for number in range(self.loop.total):
                 timer(WallCategory.HOST_IO, partial(self._begin, number))
@@ -134,7 +134,7 @@ class BoundOverlappedLoop:
             self._steps += 1
         except BaseException:
             self._thread.settle()
-            self._staging.forget()
+            self.staging.forget()
             raise
         finally:
             self._source.feed = None
@@ -142,17 +142,17 @@ class BoundOverlappedLoop:
     def _begin(self, number: int) -> None:
         """Wait for the transfers that the micro-batch needs, and start those that may run during its compute."""
         self._thread.wait(self._tasks.pop(number, ()))
-        if number >= self._staging.there:
+        if number >= self.staging.there:
             self._now(self._load, number, self.loop.loads_for(number, overlapped=False))
         stores = self.loop.stores_of(number - 1, overlapped=True)
         if stores:
             # A tensor that is stored during compute has two buffers: the micro-batch after the next one reuses this
             # buffer.
             self._tasks[number + 1].append(self._thread.put(partial(self._store, number - 1, stores), urgent=True))
-        for later, loads in self.loop.coming(number, self._staging.there):
+        for later, loads in self.loop.coming(number, self.staging.there):
             self._tasks[later].append(self._thread.put(partial(self._load, later, loads)))
-        for later in self._staging.coming(number):
-            self._thread.put(partial(self._staging.stage, later, partial(self._load, later, self.loop.loads)))
+        for later in self.staging.coming(number):
+            self._thread.put(partial(self.staging.stage, later, partial(self._load, later, self.loop.loads)))
 
     def _finish(self, number: int) -> None:
         """Run the stores that are not overlapped."""

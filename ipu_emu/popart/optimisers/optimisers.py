@@ -1,4 +1,4 @@
-"""Optimizers: SGD, Adam and Adaptive with their variants, by mode, as PopART's users configure them."""
+"""Optimisers: SGD, Adam and Adaptive with their variants, by mode, as PopART's users configure them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipu_emu.compiler.optimisers.adam_rule import AdamForm, AdamRule, AdamValues
 from ipu_emu.compiler.optimisers.adaptive_rule import AdaptiveForm, AdaptiveRule, AdaptiveValues
 from ipu_emu.compiler.optimisers.sgd_rule import Mode, SgdRule, SgdValues
 from ipu_emu.errors import EmulatorError
-from ipu_emu.popart.optimisers.optimizer import (
+from ipu_emu.popart.optimisers.optimiser import (
     ClipNormSettings,
     Optimizer,
     Parameter,

@@ -1,14 +1,14 @@
-"""Inspection: tensor names, anchored tensors, random state, times and cycles of a compiled module."""
+"""Compiled module: the program of an executor, and what can be read of it: names, states, times, cycles."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from ipu_emu.poptorch.errors import Error
-from ipu_emu.poptorch.executor.device_program import DeviceProgram
+from ipu_emu.poptorch.executor.device_program import DeviceProgram, TrainedState
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.program.executable import ProgramReport
 
@@ -16,13 +16,14 @@ from ipu_emu.program.executable import ProgramReport
 Latency = tuple[float, float, float]
 
 
-class Inspection:
-    """The read-only part of an executor, which sets the attributes."""
+class CompiledModule:
+    """Base of executors; it has a program once the module is compiled."""
 
-    _program: DeviceProgram | None
-    _options: Options
-    _anchored: dict[str, torch.Tensor]
-    _compile_seconds: float | None
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._program: DeviceProgram | None = None
+        self._anchored: dict[str, torch.Tensor] = {}
+        self._compile_seconds: float | None = None
 
     def _compiled_program(self) -> DeviceProgram:
         if self._program is None:
@@ -32,6 +33,10 @@ class Inspection:
     def isCompiled(self) -> bool:
         """Whether the module has been compiled."""
         return self._program is not None
+
+    def isAttachedToDevice(self) -> bool:
+        """Whether the executable is loaded on a device."""
+        return self._program is not None and self._program.engine is not None
 
     def compilationTime(self) -> datetime.timedelta:
         """Return the duration of tracing and compiling."""
@@ -66,15 +71,25 @@ class Inspection:
 
         Each has an entry for every micro-batch of every replica; a call copies all of them at once.
         """
-        if self._program is None:
+        program = self._program
+        if program is None:
             return {name: [[]] for name in ("input", "input_complete", "output", "output_complete")}
-        trace = self._program.trace
-        counts = (len(trace.inputs), len(trace.outputs), self._options.batches)
-        return _perf_counters(self._program.seconds[-1:], *counts)
+        steps, copies = program.seconds[-1:], range(self._options.batches)
+        read, done = ([sum(step[:part]) for step in steps for _ in copies] for part in (1, 2))
+        inputs, outputs = (max(len(tensors), 1) for tensors in (program.trace.inputs, program.trace.outputs))
+        return {
+            "input": [[0.0] * len(read)] * inputs,
+            "input_complete": [read] * inputs,
+            "output": [done] * outputs,
+            "output_complete": [done] * outputs,
+        }
 
     def _latency(self, *parts: int) -> Latency:
-        unknown = self._program is None or self._options.enable_synthetic_data
-        return _latency([] if unknown or self._program is None else self._program.seconds, *parts)
+        """The seconds of some parts (0 inputs, 1 device, 2 outputs) of the steps; zeros without steps."""
+        program = self._program
+        steps = [] if program is None or self._options.enable_synthetic_data else program.seconds
+        values = [sum(step[part] for part in parts) for step in steps]
+        return (min(values), max(values), sum(values) / len(values)) if values else (0.0, 0.0, 0.0)
 
     def getLatency(self) -> Latency:
         """Return the least, largest and average seconds of a step, measured on the host."""
@@ -106,21 +121,14 @@ class Inspection:
             raise Error("Cycle count logging is disabled. Please set option logCycleCount to True to enable.")
         return self._compiled_program().compiled.modelled.cycles()
 
+    def optimizer_states(self) -> dict[str, torch.Tensor]:
+        """Return the states of the optimiser on the device by id. An extension of PopTorch."""
+        return self._compiled_program().states()
 
-def _latency(steps: Sequence[tuple[float, float, float]], *parts: int) -> Latency:
-    """Return the seconds of some parts (0 inputs, 1 device, 2 outputs) of the steps; zeros without steps."""
-    values = [sum(step[k] for k in parts) for step in steps]
-    return (min(values), max(values), sum(values) / len(values)) if values else (0.0, 0.0, 0.0)
+    def set_optimizer_states(self, states: Mapping[str, torch.Tensor]) -> None:
+        """Set states of the optimiser on the device; the others keep their values. An extension of PopTorch."""
+        self._compiled_program().set_states(states)
 
-
-def _perf_counters(
-    steps: Sequence[tuple[float, float, float]], inputs: int, outputs: int, micro_batches: int
-) -> dict[str, list[list[float]]]:
-    """Return the seconds at which inputs and outputs were copied, for each tensor and micro-batch."""
-    read, done = ([sum(step[:k]) for step in steps for _ in range(micro_batches)] for k in (1, 2))
-    return {
-        "input": [[0.0] * len(read)] * max(inputs, 1),
-        "input_complete": [read] * max(inputs, 1),
-        "output": [done] * max(outputs, 1),
-        "output_complete": [done] * max(outputs, 1),
-    }
+    def trained_state(self) -> TrainedState:
+        """Return the state that a checkpoint saves and restores, while the device is attached."""
+        return TrainedState(self._compiled_program())

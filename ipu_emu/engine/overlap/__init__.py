@@ -1,1 +1,0 @@
-"""Overlap: host I/O and Streaming Memory transfers that run during compute."""
