@@ -49,6 +49,7 @@ def _make_function(kind: str) -> Make:
             extension, name = extension_of(self), f"{kind}_function"
             if extension is None:
                 return before(self, force)
+            _refuse_eager(self)
             if getattr(self, name) is None or force:
                 setattr(self, name, StepFunction(self, extension, kind))
             return getattr(self, name)
@@ -218,16 +219,21 @@ def _checked_compile(before: Any) -> Any:
     def compile(self: Any, *arguments: Any, **named: Any) -> Any:
         if extension_of(self) is not None:
             _check_steps(named.get("steps_per_execution", arguments[6] if len(arguments) > 6 else None))
-        if named.get("run_eagerly") and extension_of(self) is not None:
-            raise RuntimeError(
-                "A model in the scope of an IPUStrategy is compiled for the IPU and cannot run eagerly; leave out "
-                "run_eagerly, or make the model outside of the scope"
-            )
         before(self, *arguments, **named)
         if extension_of(self) is not None:
+            _refuse_eager(self)
             _check_minimize(self.optimizer)
 
     return compile
+
+
+def _refuse_eager(model: Any) -> None:
+    """Raise RuntimeError for a model that the program, or TensorFlow's configuration, lets run eagerly."""
+    if model.run_eagerly:
+        raise RuntimeError(
+            "A model in the scope of an IPUStrategy is compiled for the IPU and cannot run eagerly; leave out "
+            "run_eagerly and tf.config.run_functions_eagerly, or make the model outside of the scope"
+        )
 
 
 def _check_steps(steps: Any) -> None:

@@ -9,14 +9,17 @@ from typing import Any
 from tensorflow.python.framework import tensor_spec
 from tensorflow.python.ops import array_ops, array_ops_stack, custom_gradient, math_ops
 from tensorflow.python.util import nest
+from tf_keras.src import activations
 from tf_keras.src.engine import base_layer_utils
 
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, current_trace
 
-#: The cells of Keras' general loop that the emulator's op implements, and their activations.
+_TANH, _SIGMOID = (activations.tanh, math_ops.tanh), (activations.sigmoid, math_ops.sigmoid)
+#: The cells of Keras' general loop that the emulator's op implements, and their activations: a function of a program
+#: may have the same name.
 _CELLS = {
-    "SimpleRNNCell": ("RNN", {"activation": "tanh"}),
-    "GRUCell": ("GRU", {"activation": "tanh", "recurrent_activation": "sigmoid"}),
+    "SimpleRNNCell": ("RNN", {"activation": _TANH}),
+    "GRUCell": ("GRU", {"activation": _TANH, "recurrent_activation": _SIGMOID}),
 }
 
 
@@ -118,9 +121,8 @@ def _is_on_device(cell: Any, inputs: Any) -> bool:
     kind = type(cell)
     if not kind.__module__.startswith("tf_keras.") or kind.__name__ not in _CELLS or nest.is_nested(inputs):
         return False
-    activations = _CELLS[kind.__name__][1]
     return (
-        all(getattr(cell, name).__name__ == function for name, function in activations.items())
+        all(getattr(cell, name) in functions for name, functions in _CELLS[kind.__name__][1].items())
         and not getattr(cell, "reset_after", False)
         and not cell.dropout
         and not cell.recurrent_dropout

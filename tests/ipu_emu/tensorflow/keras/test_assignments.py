@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.ipu_emu.tensorflow.keras.conftest import op_by_op
+
 
 @pytest.fixture
 def build(tf2: Any, ipu: Any, strategy: Any) -> Callable[..., Any]:
@@ -342,6 +344,18 @@ def test_a_configuration_keeps_options_and_stages(
     np.testing.assert_array_equal(outside.get_weights()[0], model.get_weights()[0])
 
 
-def test_a_model_of_the_device_does_not_run_eagerly(build: Any) -> None:
+def test_a_model_of_the_device_does_not_run_eagerly(tf2: Any, build: Any) -> None:
+    model = build()
     with pytest.raises(RuntimeError, match="cannot run eagerly; leave out run_eagerly"):
-        build().compile(run_eagerly=True)
+        model.compile(run_eagerly=True)
+    with pytest.raises(RuntimeError, match="cannot run eagerly; leave out run_eagerly"):
+        model.compile("sgd", "mse", None, None, None, True)
+    model.compile("sgd", "mse")
+    model.run_eagerly = True
+    with pytest.raises(RuntimeError, match="cannot run eagerly"):
+        model.predict(np.ones((2, 4), np.float32), verbose=0)
+    with (
+        op_by_op(tf2),
+        pytest.raises(RuntimeError, match=r"leave out run_eagerly and tf\.config.run_functions_eagerly"),
+    ):
+        build().compile("sgd", "mse")

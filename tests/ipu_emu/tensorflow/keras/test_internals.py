@@ -18,6 +18,7 @@ ATTRIBUTES = [
     "tf_keras.src.engine.base_layer:Layer._flatten_layers",
     "tf_keras.src.engine.data_adapter:DataHandler._infer_steps",
     "tf_keras.src.engine.base_layer_utils:call_context",
+    "tf_keras.src.activations:tanh",
     "tf_keras.src.engine.functional:Functional",
     "tf_keras.src.engine.functional:_build_map",
     "tf_keras.src.engine.sequential:Sequential",

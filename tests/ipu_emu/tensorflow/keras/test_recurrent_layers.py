@@ -8,6 +8,11 @@ import pytest
 from tests.ipu_emu.tensorflow.keras.conftest import assert_close
 
 
+def tanh(x: Any) -> Any:
+    """A function of the program, with the name of one of Keras."""
+    return x * 0.5
+
+
 def layer_cases(layers: Any) -> dict[str, Any]:
     return {
         "LSTM": lambda: layers.LSTM(5),
@@ -16,6 +21,8 @@ def layer_cases(layers: Any) -> dict[str, Any]:
         "GRU": lambda: layers.GRU(5),
         "GRU, reset before": lambda: layers.GRU(5, reset_after=False, return_sequences=True),
         "simple": lambda: layers.SimpleRNN(5),
+        "simple, own function": lambda: layers.SimpleRNN(5, activation=tanh),
+        "GRU, own function": lambda: layers.GRU(5, activation=tanh, reset_after=False),
         "masked LSTM, relu": lambda: layers.LSTM(5, activation="relu"),
         "masked LSTM": lambda: layers.LSTM(5, return_sequences=True),
         "masked GRU": lambda: layers.GRU(5),
