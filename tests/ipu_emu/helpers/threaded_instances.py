@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from threading import Lock
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import gcl
 from ipu_emu import popart
 from ipu_emu.engine import Replicas
 from ipu_emu.hardware import Device, DeviceKind
+from ipu_emu.session import loaded_program
 
 __all__ = ["Instance", "on_instances", "session_on"]
 
@@ -38,6 +41,18 @@ class Instance:
         return opts
 
 
+#: The instance that a thread is.
+_OF_THREAD: ContextVar[Instance | None] = ContextVar("instance", default=None)
+
+
+def _replicas(*, local: int, offset: int, total: int) -> Replicas:
+    """The replicas of a session, whose collectives join the threads if they are those of the thread's instance."""
+    instance = _OF_THREAD.get()
+    if instance and (local, offset, total) == (instance.local, instance.offset, instance.total):
+        return instance.replicas()
+    return Replicas(local=local, offset=offset, total=total)
+
+
 class _Job:
     def __init__(self, counts: tuple[int, ...]) -> None:
         self.counts = counts
@@ -59,13 +74,15 @@ def on_instances(counts: tuple[int, ...], work: Callable[[Instance], R]) -> list
     job, errors = _Job(counts), list[BaseException]()
 
     def run(index: int) -> R:
+        instance = Instance(job, index)
+        _OF_THREAD.set(instance)
         try:
-            return work(Instance(job, index))
+            return work(instance)
         except BaseException as error:
             errors.append(error)
             raise
 
-    with ThreadPoolExecutor(len(counts)) as pool:
+    with patch.object(loaded_program, "Replicas", _replicas), ThreadPoolExecutor(len(counts)) as pool:
         futures = [pool.submit(run, index) for index in range(len(counts))]
     if errors:
         raise errors[0]
@@ -73,7 +90,6 @@ def on_instances(counts: tuple[int, ...], work: Callable[[Instance], R]) -> list
 
 
 def session_on(instance: Instance, kind: type[Any], *args: Any, **named: Any) -> Any:
-    """A session whose collectives join the threads; its device is an IPU for every local replica."""
-    joined: Any = type(f"{kind.__name__}OnInstance", (kind,), {"_replicas": lambda self: instance.replicas()})
+    """A session whose device is an IPU for every local replica of an instance."""
     device = Device(DeviceKind.IPU, 0, instance.local, 1472, "ipu2")
-    return joined(*args, deviceInfo=popart.DeviceInfo(device), **named)
+    return kind(*args, deviceInfo=popart.DeviceInfo(device), **named)
