@@ -13,6 +13,8 @@ from ipu_emu.trace.findings import Cause
 
 #: Smaller shares of a step are no limit.
 _WORTH = 0.1
+#: Findings that do not limit a step; a run that was long enough is ended.
+_OUTSIDE_STEPS = (Cause.DEATH, Cause.NO_STEPS, Cause.OUTSIDE)
 #: What to try, in addition to the advice of the recorder's findings, which is about one run and not about scaling.
 _ADVICE = {
     Cause.SMALL_MESSAGES: "merge all-reduces: one collective of all gradients",
@@ -57,7 +59,7 @@ def _findings(runs: Measurements, configuration: Configuration) -> list[Limit | 
     named = [
         Limit(finding.share, finding.text, _ADVICE.get(finding.cause, finding.advice))
         for finding in use.findings
-        if finding.cause is not Cause.DEATH  # a run that was long enough was ended
+        if finding.cause not in _OUTSIDE_STEPS
     ]
     share = runs.part(configuration, PARTS.index("waiting")) / use.seconds
     text = f"{share:.0%} of a step instances wait for the slowest"
