@@ -83,7 +83,11 @@ GCL_OPTIONS and GCL_NUM_IO_TILES.
 @click.option("--collective", type=NamedChoice(list(map(str, Collective))), default="all_reduce", show_default=True)
 @click.option("--dtype", type=NamedChoice(list(_ITEM_BYTES)), default="float16", show_default=True)
 @click.option("--ipus-per-replica", type=int, default=1, show_default=True, help="1, 2, 4, 8 or 16.")
-@click.option("--topology", type=NamedChoice(list(_LADDERS)), default="mesh", show_default=True)
+@click.option(
+    "--topology",
+    type=NamedChoice(list(_LADDERS)),
+    help="mesh, torus or barley_twist.  [default: torus for domains of 64 IPUs, else mesh]",
+)
 @click.option(
     "--num-ilds",
     type=click.IntRange(1, _MOST_DOMAINS),
@@ -104,7 +108,7 @@ def main(
     collective: str,
     dtype: str,
     ipus_per_replica: int,
-    topology: str,
+    topology: str | None,
     num_ilds: int | None,
     group_text: str,
     values: bool,
@@ -253,13 +257,14 @@ def _priced(schedule: Schedule) -> tuple[Price | None, str]:
         return None, str(error)
 
 
-def _fabric(replicas: int, ipus_per_replica: int, ilds: int, topology: str) -> Fabric:
+def _fabric(replicas: int, ipus_per_replica: int, ilds: int, topology: str | None) -> Fabric:
     if replicas * ipus_per_replica > _MOST_IPUS:
         raise ArgumentError(
             f"{replicas} replicas of {ipus_per_replica} IPUs are too many; a picture can hold {_MOST_IPUS} IPUs, "
             f"so use at most {_MOST_IPUS // ipus_per_replica} replicas"
         )
-    return Fabric(replicas, ipus_per_replica, ilds, *_LADDERS[topology])
+    default = str(Topology.of_domain(replicas * ipus_per_replica // ilds))
+    return Fabric(replicas, ipus_per_replica, ilds, *_LADDERS[topology or default])
 
 
 def _check_ways(collective: Collective, group: Group) -> None:

@@ -60,6 +60,15 @@ def is_set(environ: Mapping[str, str]) -> bool:
     return NAMES["num_total_replicas"] in environ
 
 
+def mpirun_rank(environ: Mapping[str, str]) -> tuple[int, int] | None:
+    """Rank and size, if a plain mpirun of MPICH or Open MPI started this process among several, not poprun-py."""
+    pairs = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
+    for rank, size in () if is_set(environ) else pairs:
+        if environ.get(rank, "").isdigit() and environ.get(size, "").isdigit():
+            return int(environ[rank]), int(environ[size])
+    return None
+
+
 @dataclass(frozen=True)
 class Environment:
     """The identity of one instance; the defaults are those of a program without a launcher."""

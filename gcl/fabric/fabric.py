@@ -38,6 +38,14 @@ class Topology(StrEnum):
     MESH = "mesh"
     TORUS = "torus"
 
+    @classmethod
+    def of_domain(cls, ipus: int) -> Topology:
+        """The default for a domain of ``ipus``: loop-back cables join top and bottom of a full Pod64 only.
+
+        The user guide's default is a mesh; PopRun's logs of Pod64 have ipuLinkTopology=torus.
+        """
+        return cls.TORUS if ipus == MAX_DOMAIN else cls.MESH
+
 
 class LinkConfiguration(StrEnum):
     """Poplar's ipuLinkConfiguration."""

@@ -28,7 +28,7 @@ from gcl.core.prepared_call import PreparedCall
 from gcl.core.request import REDUCING, Collective, Request
 from gcl.core.world import World
 from gcl.errors import ArgumentError
-from gcl.fabric.fabric import MAX_DOMAIN, Fabric
+from gcl.fabric.fabric import MAX_DOMAIN, Fabric, Topology
 from gcl.kernels.dtypes import sum_dtype
 from gcl.literal.slice_transport import transport_for
 from gcl.scheduling.methods.method import Method
@@ -46,9 +46,10 @@ _MAX_SCHEDULES = 64  # kept per communicator
 
 
 def default_fabric(replicas: int) -> Fabric:
-    """A mesh of single-IPU replicas in the least number of IPU-Link domains that divides them evenly."""
+    """Single-IPU replicas in the least number of IPU-Link domains that divides them evenly."""
     fitting = (domains for domains in range(1, replicas + 1) if replicas % domains == 0)
-    return Fabric(replicas, domains=next(domains for domains in fitting if replicas // domains <= MAX_DOMAIN))
+    domains = next(domains for domains in fitting if replicas // domains <= MAX_DOMAIN)
+    return Fabric(replicas, domains=domains, topology=Topology.of_domain(replicas // domains))
 
 
 def chosen(fabric: Fabric, group: Group, request: Request) -> Schedule | None:

@@ -10,11 +10,8 @@ import torch.distributed as dist
 
 import popdist_py
 from gcl.torch.store_all_gather import say_mpi_job
-from popdist_py.environment import Environment, is_set
+from popdist_py.environment import Environment, mpirun_rank
 from popdist_py.layout import Layout
-
-#: The variables in which MPICH and Open MPI set the rank of a process and the number of processes.
-_MPIRUN = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
 
 
 def init_process_group(backend: str = "gcl", **options: Any) -> None:
@@ -38,13 +35,7 @@ def init_process_group(backend: str = "gcl", **options: Any) -> None:
 
 def _take_mpirun_rank() -> None:
     """In a job of a plain mpirun, set the variables that ``poprun-py`` sets: an instance of one replica each."""
-    if is_set(os.environ):
-        return
-    for rank, size in _MPIRUN:
-        if rank in os.environ and size in os.environ:
-            layout = Layout.of([1] * int(os.environ[size]))
-            instance = Environment.of_instance(
-                layout, int(os.environ[rank]), local_instance_index=int(os.environ[rank])
-            )
-            os.environ.update(instance.to_environ())
-            return
+    if place := mpirun_rank(os.environ):
+        rank, size = place
+        instance = Environment.of_instance(Layout.of([1] * size), rank, local_instance_index=rank)
+        os.environ.update(instance.to_environ())

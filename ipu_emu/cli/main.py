@@ -39,6 +39,7 @@ Start here
   ipu-emu clock resnet50 --system bow-pod16                the modelled time of a training step
   ipu-emu predict resnet50 --replicas 16                   a job on a Pod, calibrated against published results
   ipu-emu scale resnet50 --sizes 16..65536                 the same on increasing numbers of IPUs
+  ipu-emu scale --run -- python train.py                   how a program scales on this machine, and why
   ipu-emu estimate --constant 0.5 --compute 4              closed formulas, with their results
   ipu-emu calibrate rows.csv                               a calibration with your own measurements
   ipu-emu compile mlp --stop-after lower                   the result of a compiler pass

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gcl import LINK_BANDWIDTH, Fabric
+from gcl import LINK_BANDWIDTH, Fabric, LinkClass
+from ipu_emu.hardware.generation import Generation
 
 #: Hosts that meet in one group.
 _GROUP = 64
@@ -51,6 +52,37 @@ class Rates:
 NOMINAL = Rates()
 #: What programs reach about, for choices that do not wait for a calibration.
 TYPICAL = Rates(convolution=0.3, product=0.33)
+
+
+@dataclass(frozen=True)
+class LinkRate:
+    """A kind of link: nominal bytes per second in each direction, those that the model uses, and why they differ."""
+
+    name: str
+    nominal: float
+    modelled: float
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.nominal / 1e9:g} GB/s each way, {self.modelled / 1e9:.4g} modelled: {self.why}"
+
+
+def link_rates(kind: Generation) -> list[LinkRate]:
+    """The rates of the links of an IPU of this ``kind``, as the product documents and the model count them."""
+    coded, gateway = "x 128 Gib/s x 0.85, for packets and codes", LINK_BANDWIDTH[LinkClass.GATEWAY]
+    rail, rung = LINK_BANDWIDTH[LinkClass.UP], LINK_BANDWIDTH[LinkClass.RUNG]
+    rates = [
+        LinkRate("a rail", 32e9, rail, f"64 GB/s bidirectional is 2 links of 16 GB/s each way; 2 {coded}"),
+        LinkRate("a rung", 96e9, rung, f"6 links of 16 GB/s, 2 of which are for traffic that goes on; 4 {coded}"),
+    ]
+    if kind.pods is None:
+        return rates
+    return [
+        *rates,
+        LinkRate("GW-Links", 25e9, gateway, f"2 x 100 GbE of a machine; {gateway / 4e9:g} GB/s for each IPU"),
+        LinkRate("host", NETWORK, NETWORK, f"100 GbE of a machine; {NETWORK / 4e9:g} GB/s if all four IPUs transfer"),
+        LinkRate("gateway", 16e9, GATEWAY_LINK, "PCIe Gen4 x8 of an IPU, also to Streaming Memory"),
+    ]
 
 
 def host_rate(ipus: int) -> float:

@@ -111,8 +111,7 @@ class System:
         domains = -(-replicas * width // self.domain_size)
         row = domains * (2 if replicas > 1 and width == 1 else 1)  # a ladder has two rails
         total = -(-replicas // row) * row
-        is_full = total // domains * width == _LARGEST_DOMAIN
-        return Fabric(total, width, domains, topology=Topology.TORUS if is_full else Topology.MESH)
+        return Fabric(total, width, domains, topology=Topology.of_domain(total // domains * width))
 
     def position(self, ipu: int) -> Position:
         """The position of an IPU in the system."""

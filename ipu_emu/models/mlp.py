@@ -14,9 +14,18 @@ from ipu_emu.models.network import Network
 
 
 def mlp(
-    widths: Sequence[int] = (784, 512, 512, 10), *, batch: int, dtype: Any = np.float32, seed: int | None = 0
+    widths: Sequence[int] = (784, 512, 512, 10),
+    *,
+    batch: int,
+    layers: int | None = None,
+    dtype: Any = np.float32,
+    seed: int | None = 0,
 ) -> Model:
-    """A classifier with ``widths[0]`` inputs; weights are [inputs, outputs], biases start at 0."""
+    """A classifier with ``widths[0]`` inputs, and ``layers`` hidden layers like the first, if that is given.
+
+    Weights are [inputs, outputs], biases start at 0.
+    """
+    widths = widths if layers is None else (widths[0], *[widths[1]] * layers, widths[-1])
     net = Network(dtype, seed)
     data = y = net.input((batch, widths[0]), "data")
     labels = net.input((batch,), "labels", "INT32")

@@ -15,10 +15,12 @@ from math import inf
 from typing import Any
 
 from gcl import LINK_BANDWIDTH, LinkClass
+from gcl.drawing.units import counted
 from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Generation
 from ipu_emu.hardware.rates import NOMINAL
+from ipu_emu.hardware.tile_cycles import START, received, sync_cycles
 from ipu_emu.predict import host, layer_parameters, memory
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.laws import amdahl, fit_accumulation, gustafson
@@ -106,6 +108,34 @@ def lines_of_points(points: Sequence[tuple[float, float]]) -> Iterator[Line]:
     yield Line("degrees_of_freedom", "degrees of freedom", fit.freedom, "points - 2")
 
 
+def lines_of_product(
+    sizes: tuple[int, int, int], itemsize: int, generation: Generation, proportions: Sequence[float]
+) -> Iterator[Line]:
+    """Return temporary memory and cycles of [M, K] x [K, N] for values of availableMemoryProportion.
+
+    Columns are computed in as many parts as the temporary memory allows; A is sent again for each part.
+    """
+    rows, depth, columns = sizes
+    flops, tiles = 2 * rows * depth * columns, generation.tiles
+    rate = generation.peak(itemsize) / generation.clock
+    for proportion in proportions:
+        parts, allowed = 1, proportion * generation.tile_memory
+        while (
+            nbytes := _received_bytes(rows, depth, columns / parts, itemsize, tiles)
+        ) > allowed and parts < columns:
+            parts *= 2
+        exchange = parts * (START + sync_cycles(generation) + nbytes / generation.exchange_bytes)
+        text = f"of {allowed:,.0f} B allowed ({proportion:g} of a tile), in {counted(parts, 'part')} of N"
+        yield Line(f"temporary_{proportion:g}_bytes", f"temporary on a tile, {proportion:g}", nbytes, text)
+        text = "parts (11 + sync + bytes / 4) + 2 M K N / rate of the matrix units"
+        yield Line(f"cycles_{proportion:g}", f"cycles, {proportion:g}", exchange + flops / rate, text)
+
+
+def _received_bytes(rows: int, depth: int, columns: float, itemsize: int, tiles: int) -> float:
+    a, b, c = rows * depth, depth * columns, rows * columns
+    return itemsize * received(a, b, c, a * columns, tiles)
+
+
 # ---------------------------------------------------------------- layers and models
 
 
@@ -191,7 +221,7 @@ def lines_of_layers(
 ) -> Iterator[Line]:
     """Return the results for layers given one by one."""
     parsed = [layer(text) for text in texts]
-    parameters = sum((weights for weights, _ in parsed), Parameters(0))
+    parameters = sum((weights if training else weights.in_inference for weights, _ in parsed), Parameters(0))
     values = sum(count for _, count in parsed) if activations is None else activations
     yield from lines_of_variables(
         Variables(parameters, values),

@@ -1,7 +1,8 @@
-"""Laws of scaling: Amdahl's and Gustafson's speed-up, the serial fraction of Karp and Flatt, and the line t GA + c.
+"""Laws of scaling: speed-ups by Amdahl, Gustafson and Gunther, Karp and Flatt's fraction, and the line t GA + c.
 
     Amdahl       fixed work:   1 / (c + (1 - c) / s)      c = 0.5, s = 4: 1.6 (40 %)
     Gustafson    scaled work:  c + (1 - c) s              c = 0.5, s = 4: 2.5 (62.5 %)
+    universal    N / (1 + a (N - 1) + b N (N - 1))        a: contention, b: coherence, such as all-to-all waiting
     Karp-Flatt   (1 / S - 1 / N) / (1 - 1 / N)            the serial fraction that explains a speed-up S on N
 
 c is the constant fraction of the time, s the speed-up of the rest; efficiency is speed-up / s.
@@ -11,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
 
@@ -36,11 +39,37 @@ def gustafson(constant: float, compute: float) -> float:
     return constant + (1 - constant) * compute
 
 
+def universal(contention: float, coherence: float, count: float) -> float:
+    """The speed-up of Gunther's universal scalability law, which falls again for many processors."""
+    return count / (1 + contention * (count - 1) + coherence * count * (count - 1))
+
+
+def universal_fit(counts: Sequence[float], speedups: Sequence[float]) -> tuple[float, float]:
+    """Contention and coherence of the universal law for measured speed-ups, neither of them negative."""
+    n = np.array(counts)
+    contention, coherence = nonnegative(np.stack([n - 1, n * (n - 1)], 1), n / np.array(speedups) - 1)
+    return float(contention), float(coherence)
+
+
 def karp_flatt(speedup: float, count: int) -> float:
     """The serial fraction of a measured ``speedup`` on ``count`` processors, of at least 2."""
     if count < 2 or not speedup > 0:
         raise EmulatorError(f"a speed-up of {speedup:g} on {count} has no serial fraction; measure at least 2")
     return (1 / speedup - 1 / count) / (1 - 1 / count)
+
+
+def nonnegative(table: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The least squares solution without negative numbers, by trying every choice of columns."""
+    columns, best, least = range(table.shape[1]), np.zeros(table.shape[1]), float(values @ values)
+    better = 1e-12 * least
+    for count in range(1, len(columns) + 1):
+        for chosen in map(list, combinations(columns, count)):
+            some = np.linalg.lstsq(table[:, chosen], values, rcond=None)[0]
+            error = float(((table[:, chosen] @ some - values) ** 2).sum())
+            if some.min() >= 0 and error < least - better:
+                best, least = np.zeros(len(columns)), error
+                best[chosen] = some
+    return best
 
 
 @dataclass(frozen=True)

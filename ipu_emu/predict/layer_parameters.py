@@ -21,6 +21,12 @@ class Parameters:
     def total(self) -> int:
         return self.trainable + self.non_trainable
 
+    @property
+    def in_inference(self) -> Parameters:
+        """Without scale and location of channels with moving averages, into which an inference program folds them."""
+        folded = self.non_trainable // 2
+        return Parameters(self.weights - folded, self.biases - folded, self.non_trainable)
+
     def __add__(self, other: Parameters) -> Parameters:
         return Parameters(
             self.weights + other.weights, self.biases + other.biases, self.non_trainable + other.non_trainable
@@ -41,7 +47,7 @@ def dense(inputs: int, outputs: int, *, bias: bool = True) -> Parameters:
 
 
 def batch_norm(size: int) -> Parameters:
-    """Scale and location of each of n channels, and their moving averages."""
+    """Scale and location of each of n channels (2 n, in training only), and their moving averages (2 n, always)."""
     return Parameters(size, size, 2 * size)
 
 

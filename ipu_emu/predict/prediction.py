@@ -17,12 +17,14 @@ import numpy as np
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.hardware.rates import NOMINAL, Rates
+from ipu_emu.predict import host
 from ipu_emu.predict.calibration.profile import PARAMETERS, Profile, rates_of
 from ipu_emu.predict.job import Job, calibrated_release, without_effect
 from ipu_emu.predict.links import domains_of
 from ipu_emu.predict.memory import PredictedMemory, Shape
 from ipu_emu.predict.model import TERMS, WHAT_IF, StepModel, placed
 from ipu_emu.predict.work_per_ipu import CLASSES
+from ipu_emu.program.schedules import in_flight
 from popdist_py.messages.suggestion import did_you_mean
 
 #: Standard deviations on each side of a 90 % interval.
@@ -137,6 +139,17 @@ class Prediction:
         return differences + ["inference"] * (not job.training) + ["dtype"] * (job.dtype != "float16")
 
     # ---------------------------------------------------------------- other numbers
+
+    @cached_property
+    def latency(self) -> float:
+        """Seconds of a micro-batch from the host through all stages, without copies between IPUs; not 1 / throughput.
+
+        In a pipeline it takes as many slots as micro-batches are in flight; gradients are the results of training.
+        """
+        job = self.job
+        slots = 1 if job.ipus == 1 or job.takes_turns else in_flight(job.schedule, job.ipus, training=job.training)
+        input_seconds = float(host.limits(job, 1, job.batch)["network"]) / self.rates.factor("host")
+        return input_seconds + slots * self.terms["compute"] / job.accumulation
 
     @property
     def limiting(self) -> str:

@@ -51,6 +51,7 @@ def facts(prediction: Prediction) -> dict[str, Any]:
         "samples_per_second": prediction.throughput,
         "samples_per_second_90": [low, high],
         "step_seconds": prediction.step,
+        "micro_batch_latency_seconds": prediction.latency,
         "terms_seconds": prediction.terms,
         "slot_seconds_by_class": prediction.slot_classes,
         "busiest_ipu": prediction.busiest,

@@ -79,11 +79,17 @@ def at_sizes(job: Job, profile: Profile | None, sizes: Sequence[int], *, strong:
         raise EmulatorError(
             f"an accumulation of {job.accumulation} on {sizes[0]} IPUs cannot be divided further; start with more"
         )
+    return scale_points(predictions)
+
+
+def scale_points(predictions: Sequence[Prediction]) -> list[ScalePoint]:
+    """The ideal line and the laws, from the first prediction on."""
     first = predictions[0]
     constant = 1 - (first.terms["compute"] + first.terms["ramps"]) / first.step
     points = []
-    for size, prediction in zip(sizes, predictions, strict=False):
-        ratio = size / sizes[0]
+    for prediction in predictions:
+        size = prediction.job.total_ipus
+        ratio = size / first.job.total_ipus
         laws = (law(constant, ratio) * first.throughput for law in (amdahl, gustafson))
         points.append(ScalePoint(size, prediction, first.throughput * ratio, *laws))
     return points

@@ -209,11 +209,11 @@ def _best_placements(configurations: Configurations) -> Configurations:
 _MOST_VALUES = 10**7
 
 
-def sweep_values(text: str) -> tuple[str, list[int]]:
+def sweep_values(text: str, names: Sequence[str] = COLUMNS) -> tuple[str, list[int]]:
     """``batch=1..8``, ``replicas=1,2,4`` or ``replicas=16..256x2`` as a name and its values."""
     name, _, ranges = text.partition("=")
     try:
-        if name not in COLUMNS or not ranges:
+        if name not in names or not ranges:
             raise ValueError
         values: list[int] = []
         for part in ranges.split(","):
@@ -230,9 +230,9 @@ def sweep_values(text: str) -> tuple[str, list[int]]:
             raise ValueError
     except ValueError:
         raise EmulatorError(
-            f"--sweep {text} is not valid; write one of {', '.join(COLUMNS)} and numbers: batch=1..8, "
+            f"--sweep {text} is not valid; write one of {', '.join(names)} and numbers: batch=1..8, "
             "replicas=1,2,4, replicas=16..256x2 (each twice the one before), recompute=0,1"
-            + ("" if name in COLUMNS else did_you_mean(name, COLUMNS))
+            + ("" if name in names else did_you_mean(name, names))
         ) from None
     return name, list(dict.fromkeys(values))
 

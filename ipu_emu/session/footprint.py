@@ -7,7 +7,9 @@ FIFOs        stashes of tensors from another IPU
 transient    all other tensors: those whose lifetimes do not overlap share memory
 code         16 KiB per tile, and 256 bytes per tile for each kind of op on the IPU
 vertices     16 bytes per worker of each tile that an op uses, which processes 64 elements at a time; none for copies
-exchange     32 bytes of code for each such tile, and a buffer for the largest tensor from the host or another IPU
+exchange     between tiles: 32 bytes of code for each such tile. Between IPUs, and with host and Streaming Memory: the
+             same for each copy, and a buffer for the largest tensor; a collective has code for two exchanges with
+             each other replica
 
 Streaming Memory is not on the IPU: see MemoryPlan.streaming_bytes_of. The engine allocates exactly the first five
 kinds, and scratch: FLOAT copies and workspaces of kernels of the host, which are not memory of an IPU. The last three
@@ -19,7 +21,7 @@ The limits are the memory of the tiles of an IPU and its share of Streaming Memo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate, zip_longest
 
@@ -29,7 +31,17 @@ from ipu_emu.graph import Op
 from ipu_emu.hardware import GENERATIONS, Device, DeviceKind
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import IpuCopy, host_transfers, leaves, of_type
+from ipu_emu.program.instructions import (
+    AllReduce,
+    IpuCopy,
+    RemoteLoad,
+    RemoteStore,
+    ReplicaCollective,
+    ShardCollectives,
+    host_transfers,
+    leaves,
+    of_type,
+)
 from ipu_emu.program.memory_layout import aligned
 from ipu_emu.program.memory_plan import PERSISTENT, Allocation, MemoryPlan, ipu_of, is_off_chip, region_of
 
@@ -73,6 +85,8 @@ class Footprint:
     code: int = 0
     vertices: int = 0
     exchange: int = 0
+    ipu_exchange: int = 0
+    host_exchange: int = 0
     scratch: int = 0
 
     @property
@@ -114,6 +128,9 @@ def _of(executable: Executable, ipu: int, tiles: int) -> Footprint:
     here = [leaf for leaf in leaves(executable.program) if any(op.place.ipu == ipu for op in leaf.ops[:1])]
     busy = [_busy(executable, leaf.ops[0], tiles) for leaf in here]
     working = sum(count for count, leaf in zip(busy, here, strict=True) if not leaf.is_copy)
+    moving = sum(count for count, leaf in zip(busy, here, strict=True) if isinstance(leaf, RemoteLoad | RemoteStore))
+    replicas = _collective_tiles(executable, ipu, tiles) * 2 * (max(2, executable.step.replicas) - 1)
+    transferred = [leaf.tensor for leaf in host_transfers(executable.program)]
     return Footprint(
         variables=variables,
         gradients=gradients,
@@ -122,7 +139,9 @@ def _of(executable: Executable, ipu: int, tiles: int) -> Footprint:
         transient=max(transient - stashes - fifos, 0),
         code=tiles * (_RUNTIME + _CODE_PER_KIND * len({leaf.ops[0].type for leaf in here})),
         vertices=_VERTEX * _WORKERS * working,
-        exchange=_EXCHANGE_PER_TILE * sum(busy) + _buffer(executable, ipu),
+        exchange=_EXCHANGE_PER_TILE * working,
+        ipu_exchange=_exchange(plan, copied, ipu, tiles) + _EXCHANGE_PER_TILE * replicas,
+        host_exchange=_exchange(plan, transferred, ipu, tiles) + _EXCHANGE_PER_TILE * moving,
         scratch=allocated - transient,
     )
 
@@ -155,13 +174,22 @@ def _elements(executable: Executable, op: Op) -> int:
     return max(executable.graph.tensor(id).nelms for id in op.outputs if id)
 
 
-def _buffer(executable: Executable, ipu: int) -> int:
-    """Bytes of the largest tensor that the IPU transfers to or from the host, or gets from another IPU."""
-    placements: Mapping[str, Allocation] = executable.plan.placements
-    ids = [leaf.tensor for leaf in host_transfers(executable.program)]
-    ids += [leaf.op.outputs[0] for leaf in of_type(leaves(executable.program), IpuCopy)]
-    there = [id for id in ids if id in placements and ipu_of(placements[id].region) == ipu]
-    return max((placements[id].tensor.nbytes for id in there), default=0)
+def _exchange(plan: MemoryPlan, ids: Iterable[str], ipu: int, tiles: int) -> int:
+    """Bytes of code to send or receive each of the tensors that are on ``ipu``, and of a buffer for the largest."""
+    placements = [plan.placements[id] for id in ids if id in plan.placements]
+    tensors = [placement.tensor for placement in placements if ipu_of(placement.region) == ipu]
+    code = sum(min(tiles, -(-tensor.nelms // _ELEMENTS)) for tensor in tensors)
+    return _EXCHANGE_PER_TILE * code + max((tensor.nbytes for tensor in tensors), default=0)
+
+
+def _collective_tiles(executable: Executable, ipu: int, tiles: int) -> int:
+    """The tiles that the collectives between replicas on ``ipu`` use, summed over the collectives."""
+    program = list(leaves(executable.program))
+    buckets = [leaf.bucket for leaf in of_type(program, AllReduce) if ipu_of(leaf.bucket) == ipu]
+    elements = [executable.plan.sizes[name] // Bucket.named(name).dtype.itemsize for name in buckets]
+    ops = [op for leaf in program if isinstance(leaf, ReplicaCollective | ShardCollectives) for op in leaf.ops]
+    elements += [_elements(executable, op) for op in ops if op.place.ipu == ipu]
+    return sum(min(tiles, -(-count // _ELEMENTS)) for count in elements)
 
 
 # Whether it fits

@@ -9,6 +9,7 @@ program.unload()        everything back to the host, and free the memory
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +29,19 @@ from ipu_emu.session.compiled_program import CompiledProgram
 from ipu_emu.session.footprint import streaming_memory_of
 from ipu_emu.session.host_weights import HostWeights
 from ipu_emu.session.program_record import ProgramRecord
+from popdist_py.environment import mpirun_rank
+from popdist_py.messages.user_warning import warn_user
 from popdist_py.trace import Category, span
+
+
+def _say_not_a_job() -> None:
+    """Warn on the first rank of a plain mpirun, whose processes know nothing of each other."""
+    rank, size = mpirun_rank(os.environ) or (0, 1)
+    if size > 1 and rank == 0:
+        warn_user(
+            f"mpirun started {size} processes of this program, and each works alone; for one job, start it with "
+            f"poprun-py --num-instances {size} --num-replicas {size}"
+        )
 
 
 class LoadedProgram:
@@ -46,6 +59,7 @@ class LoadedProgram:
         folder: str | None = None,
         watch: bool = False,
     ) -> None:
+        _say_not_a_job()
         target = compiled.target
         self.compiled, self.name = compiled, name
         self.weights = HostWeights(compiled.step.graph) if weights is None else weights

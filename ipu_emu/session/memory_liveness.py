@@ -24,10 +24,13 @@ _FOOTPRINT = {
     "code": "code",
     "vertices": "vertices",
     "exchange": "exchange",
+    "ipu_exchange": "IPU exchange",
+    "host_exchange": "host exchange",
 }
 #: The parts of the memory of an IPU.
 PARTS = (*_ROLES.values(), _OTHERS, *_FOOTPRINT.values())
-_ESTIMATED = ("code", "vertices", "exchange")
+#: The parts that are estimates; those of exchange are between tiles, between IPUs, and with the host.
+ESTIMATED = ("code", "vertices", "exchange", "IPU exchange", "host exchange")
 _LARGEST = 8
 
 
@@ -51,7 +54,7 @@ class IpuMemory:
     @property
     def data(self) -> int:
         """Bytes without code, vertices and exchange, which are estimates."""
-        return self.total - sum(self.parts[part] for part in _ESTIMATED)
+        return self.total - sum(self.parts[part] for part in ESTIMATED)
 
     @property
     def peak_live(self) -> int:

@@ -41,6 +41,7 @@ def program_profile(step: ModelledStep, name: str) -> dict[str, Any]:
     """The profile of a program, called ``name``."""
     executable, machine = step.executable, step.machine
     kind = machine.generation
+    micro_batches = executable.step.batches * executable.step.accumulation
     return {
         "version": VERSION,
         "name": name,
@@ -53,7 +54,8 @@ def program_profile(step: ModelledStep, name: str) -> dict[str, Any]:
         "ipus_per_replica": step.ipus_per_replica,
         "tiles_per_ipu": kind.tiles,
         "bytes_per_ipu": kind.sram,
-        "micro_batches": executable.step.batches * executable.step.accumulation,
+        "micro_batches": micro_batches,
+        "samples": next((input.shape[0] for input in executable.inputs if input.shape), 1) * micro_batches,
         "listing": listing(executable.program),
         "instructions": list(_instructions(step)),
         "memory": [_memory(executable, memory) for memory in ipu_memories(executable, kind.tiles)],

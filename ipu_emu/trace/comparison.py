@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gcl.drawing.units import counted
 from ipu_emu.trace.findings import RunAnalysis
 from ipu_emu.trace.program_profiles import read_profiles
 from ipu_emu.trace.separate_programs import notes_on
@@ -78,7 +79,8 @@ class Comparison:
         law = (
             f"by Amdahl's law {serial:.1%} of the work is serial"
             if serial <= 1
-            else "one replica alone is faster: additional replicas cost more time than they save"
+            else f"{counted(self.replicas[0], 'replica')} alone {'is' if self.replicas[0] == 1 else 'are'} faster: "
+            "additional replicas cost more time than they save"
         )
         return (
             f"With {self._times:g} times the replicas{step} the throughput is {self._speedup:.2f} times as high "

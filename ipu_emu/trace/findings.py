@@ -1,4 +1,4 @@
-"""Findings: what limits a run, in words, the largest loss first."""
+"""Findings: what limits a run, in words, the largest loss of its steps first, then time outside them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipu_emu.trace.deaths import deaths
 from ipu_emu.trace.pipelines.stages import StageBalance, stage_times
 from ipu_emu.trace.run import Run
 from ipu_emu.trace.stragglers import inside_steps, lateness, slowness
-from ipu_emu.trace.time_use import OTHER, TimeUse, time_uses
+from ipu_emu.trace.time_use import IMPORTS, OTHER, TimeUse, time_uses
 from popdist_py.trace.records import Category
 
 #: The smallest fraction of the time that is a finding.
@@ -41,6 +41,8 @@ class Cause(Enum):
     PIPELINE = "unbalanced pipeline"
     HOST_IO = "host I/O"
     DEATH = "an instance that ended prematurely"
+    NO_STEPS = "no steps"
+    OUTSIDE = "time outside steps"
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,12 @@ class RunAnalysis:
 def analyse(run: Run) -> RunAnalysis:
     """Analyse what limits a run."""
     analysis = RunAnalysis(run, time_uses(run), collective_calls(run), stage_times(run), ())
-    findings = sorted((finding for rule in _RULES for finding in rule(analysis)), key=lambda finding: -finding.share)
+    findings = sorted((finding for rule in _RULES for finding in rule(analysis)), key=_rank)
     return RunAnalysis(run, analysis.uses, analysis.collectives, analysis.stages, findings)
+
+
+def _rank(finding: Finding) -> tuple[bool, float]:
+    return finding.cause is Cause.OUTSIDE, -finding.share
 
 
 def _death(analysis: RunAnalysis) -> Iterator[Finding]:
@@ -196,6 +202,26 @@ def _host_io(analysis: RunAnalysis) -> Iterator[Finding]:
         )
 
 
+def _outside(analysis: RunAnalysis) -> Iterator[Finding]:
+    """Findings on a run without steps, or of which much is not spent in steps."""
+    uses = [use for use in analysis.uses if use.seconds]
+    if not any(use.steps for use in uses):
+        yield Finding(
+            Cause.NO_STEPS, 1.0, "no step was recorded, so nothing is known about steps", "trace a run with steps"
+        )
+        return
+    use = max(uses, key=lambda use: 1 - use.stepping_seconds / use.seconds)
+    share, start = 1 - use.stepping_seconds / use.seconds, use.categories.get(IMPORTS, 0.0) / use.seconds
+    if share >= WORTH:
+        yield Finding(
+            Cause.OUTSIDE,
+            share,
+            f"{share:.0%} of the life of {use.process.label} is before its first step and after its last"
+            + (f"; {start:.0%} is the {IMPORTS}" if start >= WORTH else ""),
+            "run more steps in a process, and keep compiled programs in a cache",
+        )
+
+
 def _worst(uses: Sequence[TimeUse], *categories: str) -> TimeUse | None:
     return max((use for use in uses if use.steps), key=lambda use: use.share(*categories), default=None)
 
@@ -207,4 +233,5 @@ _RULES: Sequence[Callable[[RunAnalysis], Iterator[Finding]]] = (
     _communication,
     _pipeline,
     _host_io,
+    _outside,
 )

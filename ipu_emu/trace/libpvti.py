@@ -4,7 +4,8 @@
     with libpvti.Tracepoint(channel, "epoch"):
         ...
 
-Marks are spans of the process's trace, counters for the series of graphs.
+Marks are spans of the process's trace, counters for the series of graphs. PopVision's .pvti files are not written:
+their format is not published; ``ipu-emu report --perfetto FILE`` writes one that other viewers read.
 """
 
 from __future__ import annotations

@@ -14,20 +14,21 @@ import socket
 import stat
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from poprun_py.errors import PROCESS_LIMIT_ADVICE
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
-#: Fields of /proc/PID/stat, counted from the state; user and system time are followed by those of ended children.
-_FLAGS, _FAULTS_OF_CHILDREN, _TIMES, _STARTED, _RSS = 6, 8, slice(11, 15), 19, 21
+#: Fields of /proc/PID/stat, counted from the state; psutil has none of them.
+_FLAGS, _FAULTS_OF_CHILDREN, _STARTED = 6, 8, 19
 _PF_EXITING, _PF_DUMPCORE = 0x4, 0x200
 
 #: Seconds that chdir and exec may take: less than the launcher waits for instances to start.
 EXEC_TIMEOUT = 20.0
 
-_TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -246,27 +247,13 @@ def kill_group(leader: int, signum: int) -> None:
 
 def resource_usage(pid: int) -> tuple[float, int]:
     """Return the usage of a process and its descendants: seconds of CPU since its start, bytes of resident memory."""
+    import psutil  # only a live view needs it, and it takes longer to import than all of a supervisor
+
     seconds, size = 0.0, 0
-    family = [pid]
-    for member in family:  # grows while it is walked
-        try:
-            fields = _stat(str(member))
-            family += _children(member)
-        except OSError:  # it is gone
-            continue
-        if fields:
-            seconds += sum(map(int, fields[_TIMES])) / _TICKS
-            size += int(fields[_RSS]) * _PAGE
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for member in (process, *process.children(recursive=True)):
+            with suppress(psutil.Error), member.oneshot():  # it may be gone
+                seconds += sum(member.cpu_times()[:4])  # user and system, and those of ended children
+                size += member.memory_info().rss
     return seconds, size
-
-
-def _children(pid: int) -> list[int]:
-    """The children of all threads of a process; none where the kernel does not list them."""
-    pids: list[int] = []
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        try:
-            with open(f"/proc/{pid}/task/{thread}/children") as stream:
-                pids += map(int, stream.read().split())
-        except OSError:
-            continue
-    return pids

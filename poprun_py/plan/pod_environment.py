@@ -63,7 +63,7 @@ def _target_options(options: LaunchOptions, environ: Mapping[str, str]) -> str:
     ours = {
         "ipuLinkDomainSize": str(domain),
         "ipuLinkConfiguration": "slidingWindow",
-        "ipuLinkTopology": "torus",
+        "ipuLinkTopology": "torus" if domain == ILD_SIZE else "mesh",  # as gcl's: only a Pod64 has loop-back cables
         "gatewayMode": "true",
         "instanceSize": str(options.ipus // options.num_instances),
     }

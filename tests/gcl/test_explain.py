@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcl.explain import main
-from gcl.fabric.fabric import Fabric, Topology
+from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
 from gcl.scheduling.program.text_diagram import ladder
 
 
@@ -67,6 +67,8 @@ def test_ladders() -> None:
         "replica   0    0    1    1    2    2",
         "loop-back cables join the ends of each rail",
     ]
+    twist = Fabric(8, topology=Topology.TORUS, configuration=LinkConfiguration.BARLEY_TWIST)
+    assert ladder(twist).split("\n")[1] == "        X   X   X   X"
     assert ladder(Fabric(64), 40).split("\n")[0] == "rail 1   1 -  3 -  5 -  7 - ... - 63"
 
 

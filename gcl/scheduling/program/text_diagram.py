@@ -7,7 +7,7 @@ exchange 1    1  0  2  3        which fragment each replica sends, named by its 
 
 from __future__ import annotations
 
-from gcl.fabric.fabric import Fabric, Topology
+from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
 from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange, StepProgram
 
 
@@ -42,11 +42,14 @@ def ladder(fabric: Fabric, width: int | None = None) -> str:
     rail 1   1 - 3 - 5 - 7
              |   |   |   |
     rail 0   0 - 2 - 4 - 6
+
+    The two rings of a barley twist cross at each rung, drawn as X.
     """
+    twisted = fabric.configuration is LinkConfiguration.BARLEY_TWIST
     right, left = range(1, fabric.ipus_per_domain, 2), range(0, fabric.ipus_per_domain, 2)
     rows = [
         ["rail 1", *map(str, right)],
-        ["", *("|" for _ in right)],
+        ["", *("X" if twisted else "|" for _ in right)],
         ["rail 0", *map(str, left)],
         ["replica", *(str(fabric.replica_of(ipu)) for ipu in left)],
     ]
@@ -54,6 +57,10 @@ def ladder(fabric: Fabric, width: int | None = None) -> str:
     lines = _aligned(shown, width, gaps=(" - ", "   ", " - ", "   ")).split("\n")
     if fabric.topology is Topology.TORUS and fabric.rows > 1:
         lines.append("loop-back cables join the ends of each rail")
+    if twisted:
+        lines.append(
+            "X: the Serpent ring and the mirrored one use this rung in opposite directions, and change rails"
+        )
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -90,6 +91,7 @@ class CompileRequest:
     length: int | None = None
     masked: int | None = None
     bn_span: int = 1
+    layers: int | None = None
 
     @property
     def title(self) -> str:
@@ -155,6 +157,12 @@ class CompileRequest:
         sizes = {name: getattr(self, name) for name in ("length", "masked") if getattr(self, name) is not None}
         if sizes:
             network(self.model, **sizes)  # checks that the model takes these sizes
+        if self.layers is not None:
+            if "layers" not in inspect.signature(CATALOGUE[self.model].build).parameters:
+                raise EmulatorError(
+                    f"{self.model} has a fixed number of layers; use mlp, transformer, bert-base or gpt2"
+                )
+            sizes["layers"] = self.layers
         if self.model.startswith("bert"):
             sizes["masked"] = self.masked or masked_positions(sizes.get("length", 128))
         return named(self.model, batch=self.batch, dtype=np.dtype(self.dtype), **sizes)
@@ -263,6 +271,8 @@ class CompileRequest:
 
     def _job(self, system: System) -> Job:
         """The job for predictions."""
+        if self.layers is not None:
+            raise EmulatorError("predictions have the layers of the network")
         network, dtype = (None, self.dtype) if self.model in CATALOGUE else self._file_network
         if network is not None and (self.placement or not (self.schedule or self._file.names_ipus)):
             network = network.without_homes()  # without a pipeline, stages have no meaning

@@ -104,7 +104,7 @@ def job_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def shared_job_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options to a command that has its own --instances."""
+    """Add the options to a command without --instances."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

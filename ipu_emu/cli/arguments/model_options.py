@@ -106,7 +106,9 @@ class ModelCommand(click.Command):
         kinds = {kind.lower() for kind in RECOMPUTATIONS}
         pairs = zip_longest(args, args[1:], fillvalue="")
         alone = f"{_RECOMPUTE}={RECOMPUTATIONS[0]}"
+        end = args.index("--") if "--" in args else len(args)  # a program and its options follow
         words = [alone if word == _RECOMPUTE and after.lower() not in kinds else word for word, after in pairs]
+        words[end:] = args[end:]
         return super().parse_args(ctx, words)
 
 

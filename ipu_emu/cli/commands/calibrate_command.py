@@ -13,13 +13,11 @@ from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
     from ipu_emu.predict.calibration.profile import Profile
-    from ipu_emu.predict.calibration.rows import ProgramRow
 
 _HELP = """Fit the parameters of ipu-emu predict to measured steps, and write them to a file for --calibration.
 
 ROWS is a CSV file with a line for each measured configuration: columns model, replicas, batch, accumulation, and
 step_seconds or samples_per_second; other columns are options of predict (ipus, system, recompute, layers, ...).
-For rows written by ipu-emu scale --run, t and c of that program are fitted instead.
 Without ROWS, the default rows are used: published results of 16 to 128 IPUs.
 
 \b
@@ -45,7 +43,7 @@ def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print
     """Fit, write and print."""
     from ipu_emu.predict.calibration.fit import profile_of
     from ipu_emu.predict.calibration.profile import SHIPPED_ROWS
-    from ipu_emu.predict.calibration.rows import program_rows, read_rows, rows_text
+    from ipu_emu.predict.calibration.rows import read_rows, rows_text
 
     if print_rows:
         click.echo(SHIPPED_ROWS.read_text(), nl=False)
@@ -53,10 +51,6 @@ def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print
     check_outputs(output=output)
     text = SHIPPED_ROWS.read_text() if rows is None else rows_text(rows)
     name = "rows.csv" if rows is None else rows.name
-    programs = program_rows(text, name)
-    if programs:
-        _calibrate_program(programs, name, output, form)
-        return
     profile = profile_of(read_rows(text, name), name)
     if leave_one_out and not profile.leave_one_out:
         raise EmulatorError(f"--leave-one-out: all rows of {name} are of one configuration; add rows of another")
@@ -66,37 +60,6 @@ def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print
         print_json(_facts(profile))
     else:
         say(_text(profile, leave_one_out))
-
-
-def _calibrate_program(rows: list[ProgramRow], name: str, output: Path | None, form: str) -> None:
-    """The compute time t and the fixed time c of a measured program, for each number of instances."""
-    from ipu_emu.predict.laws import fit_accumulation
-
-    fits: list[dict[str, Any]] = []
-    for count in sorted({row.instances for row in rows}):
-        fit = fit_accumulation([(row.accumulation, row.seconds) for row in rows if row.instances == count])
-        fits.append(
-            {
-                "instances": count,
-                "micro_batch_seconds": fit.micro_batch,
-                "constant_seconds": fit.constant,
-                "degrees_of_freedom": fit.freedom,
-                "largest_residual": max(map(abs, fit.residuals)),
-            }
-        )
-    facts = {"schema": "ipu-emu program 1", "rows": len(rows), "program": rows[0].name, "fits": fits}
-    if output is not None:
-        write(output, (json.dumps(facts, indent=1) + "\n").encode())
-    if form == "json":
-        print_json(facts)
-        return
-    click.echo(f"{len(rows)} rows of {name}: {rows[0].name}\n\ninstances  t per micro-batch    c per step  residual")
-    for entry in fits:
-        exact = "  exact fit: nothing is tested" if not entry["degrees_of_freedom"] else ""
-        click.echo(
-            f"{entry['instances']:>9}  {entry['micro_batch_seconds'] * 1e3:>14.3f} ms  "
-            f"{entry['constant_seconds'] * 1e3:>8.3f} ms  {entry['largest_residual']:>8.1%}{exact}"
-        )
 
 
 def _errors(profile: Profile) -> dict[str, float]:

@@ -22,6 +22,7 @@ from ipu_emu.cli.output.printing import print_json, say
 from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
+    from ipu_emu.hardware import Generation
     from ipu_emu.predict.estimate import Line
 
 
@@ -38,6 +39,7 @@ Examples
   ipu-emu estimate --tensor 51114064 --replicas 128 --domains 2
   ipu-emu estimate --point 10=108.32ms --point 3=35.55ms
   ipu-emu estimate --layer dense:1000:10 --optimiser adam --batch 4 --dtype float
+  ipu-emu estimate --product 4096:4096:4096 --proportion 0.6 --proportion 0.1
   ipu-emu estimate bert-large --ipus 4 --replicas 16 --batch 2 --accumulation 48 --optimiser lamb
 
 ipu-emu predict estimates what a real system reaches.
@@ -74,6 +76,16 @@ def _point(text: str) -> tuple[float, float]:
 @click.option("--domains", type=click.IntRange(1), default=1, show_default=True, help="IPU-Link domains of --tensor.")
 @click.option("--point", "points", multiple=True, metavar="GA=TIME", help="A measured step, to find t and c.")
 @click.option("--layer", "layers_", multiple=True, metavar="DENSE:1000:10", help="A layer to count; repeatable.")
+@click.option("--product", metavar="M:K:N", help="A matrix product, with its temporary memory and cycles.")
+@click.option(
+    "--proportion",
+    "proportions",
+    type=click.FloatRange(0, 1, min_open=True),
+    multiple=True,
+    default=(0.6, 0.3, 0.1),
+    show_default=True,
+    help="availableMemoryProportion of --product; repeatable.",
+)
 @click.option("--activations", type=click.IntRange(0), help="Activations of a sample, of --layer.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def estimate(model: str | None, form: str, **options: Any) -> None:
@@ -90,7 +102,7 @@ def estimate(model: str | None, form: str, **options: Any) -> None:
 
 _OWN = (
     *("t_mb", "t_ar", "constant", "compute", "tensor", "rate", "gateway_rate", "domains", "points", "layers_"),
-    "activations",
+    *("activations", "product", "proportions"),
 )
 
 
@@ -102,7 +114,8 @@ def _lines(
     if len(kinds) != 1:
         listing = " and ".join(kinds) or "nothing"
         raise EmulatorError(
-            f"{listing} given; give one of MODEL, --t-mb with --t-ar, --constant, --tensor, --point, --layer"
+            f"{listing} given; give one of MODEL, --t-mb with --t-ar, --constant, --tensor, --point, --layer, "
+            "--product"
         )
     _warn(kinds[0])
     if model is None:
@@ -128,6 +141,7 @@ def _asked(model: str | None, own: dict[str, Any]) -> dict[str, bool]:
         "--tensor": own["tensor"] is not None,
         "--point": bool(own["points"]),
         "--layer": bool(own["layers_"]),
+        "--product": own["product"] is not None,
     }
 
 
@@ -178,25 +192,45 @@ def _points(own: dict[str, Any], options: dict[str, Any]) -> Any:
     return lines_of_points([_point(text) for text in own["points"]])
 
 
-def _layers(own: dict[str, Any], options: dict[str, Any]) -> Any:
-    from ipu_emu.hardware import GC200, System
-    from ipu_emu.predict.estimate import lines_of_layers
+def _product(own: dict[str, Any], options: dict[str, Any]) -> Any:
+    from ipu_emu.predict.estimate import lines_of_product
+
+    sizes = own["product"].split(":")
+    if len(sizes) != 3 or not all(size.isascii() and size.isdigit() and 0 < int(size) <= 1 << 30 for size in sizes):
+        raise EmulatorError(f"--product {own['product']} is not valid; write rows, depth and columns: 4096:1024:1024")
+    rows, depth, columns = map(int, sizes)
+    return lines_of_product((rows, depth, columns), _itemsize(options), _generation(options), own["proportions"])
+
+
+def _itemsize(options: dict[str, Any]) -> int:
     from ipu_emu.predict.job import DTYPES
 
-    system = options["system"]
     dtype = options["dtype"] or "float16"
     if dtype not in ("float16", "float"):
-        raise EmulatorError(f"dtype '{options['dtype']}' is unknown; use float16, float")
+        raise EmulatorError(f"dtype '{dtype}' is unknown; use float16, float")
+    return DTYPES[dtype]
+
+
+def _generation(options: dict[str, Any]) -> Generation:
+    from ipu_emu.hardware import GC200, System
+
+    system = options["system"]
+    return GC200 if system is None else System.named(system, "--system ").generation
+
+
+def _layers(own: dict[str, Any], options: dict[str, Any]) -> Any:
+    from ipu_emu.predict.estimate import lines_of_layers
+
     if options["batch"] < 1:
         raise EmulatorError(f"--batch {options['batch']} is not possible; use at least 1")
     return lines_of_layers(
         own["layers_"],
-        DTYPES[dtype],
+        _itemsize(options),
         batch=options["batch"],
         optimiser=options["optimiser"],
         training=not options["inference"],
         activations=own["activations"],
-        generation=GC200 if system is None else System.named(system, "--system ").generation,
+        generation=_generation(options),
     )
 
 
@@ -207,10 +241,11 @@ _INPUTS = {
     "--tensor": ("tensor", "replicas", "domains", "rate", "gateway_rate"),
     "--point": ("points",),
     "--layer": ("layers_", "activations", "batch", "dtype", "optimiser", "inference", "system"),
+    "--product": ("product", "proportions", "dtype", "system"),
 }
 #: Parameters that the formulas of a network do not read.
 _NOT_OF_MODELS = (
-    *("rate", "gateway_rate", "domains", "activations"),
+    *("rate", "gateway_rate", "domains", "activations", "proportions"),
     *("schedule", "off_chip", "overlap_io", "stash_dtype", "release"),
 )
 _KINDS: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
@@ -219,6 +254,7 @@ _KINDS: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "--tensor": _reduction,
     "--point": _points,
     "--layer": _layers,
+    "--product": _product,
 }
 
 

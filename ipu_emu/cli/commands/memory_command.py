@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +11,15 @@ import click
 
 from gcl.drawing.units import memory as amount
 from ipu_emu.cli.arguments.compile_model import CompileRequest
+from ipu_emu.cli.arguments.memory_changes import memory_changes
 from ipu_emu.cli.arguments.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, say, write
 from ipu_emu.compiler.delayed_reports import DelayedReports
+from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.models import CATALOGUE
-from ipu_emu.program.clock.machine import WIDEST
 from ipu_emu.session.footprint import MemoryNeed
-from ipu_emu.session.memory_remedies import Change, Remedies, RemedyKind, find_remedies
+from ipu_emu.session.memory_remedies import Remedies, find_remedies
 
 if TYPE_CHECKING:
     from ipu_emu.cli.arguments.compile_model import CompiledModel, CompileRequest
@@ -39,6 +39,7 @@ Examples
   ipu-emu memory bert-base --ipus 4 --schedule popart --accumulation 16
   ipu-emu memory model.onnx --inference --format json
   ipu-emu memory mlp --batch 32 --output plan.svg
+  ipu-emu memory transformer --sweep batch=1,2,4 --sweep layers=1..4 --sweep replicas=1,2,4,8
 
 Variables, gradients, stashes, FIFOs and transient data are what the emulator allocates, without the scratch memory
 of its kernels, which an IPU does not need. Code, vertices and exchange buffers are estimates of what a real IPU
@@ -51,10 +52,20 @@ needs in addition. If a model does not fit, remedies are listed.
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture as well: .svg, .html or .png."
 )
+@click.option(
+    "--sweep",
+    "sweeps",
+    multiple=True,
+    metavar="layers=1..4",
+    help="Let batch, layers or replicas grow alone, and show how data, code and exchange do; may be repeated.",
+)
 @click.option("--format", "form", type=NamedChoice(["text", "json"]), default="text", show_default=True)
-def memory(system: str | None, output: Path | None, form: str, **options: Any) -> None:
+def memory(system: str | None, output: Path | None, sweeps: tuple[str, ...], form: str, **options: Any) -> None:
     """Compile the model and print its memory plan."""
     where = system_named(system)
+    if sweeps:
+        _print_growth(compile_request(**options), where, sweeps, output, form)
+        return
     from ipu_emu.cli.output.memory_svg import picture
     from ipu_emu.cli.output.memory_text import text
     from ipu_emu.predict.report import facts
@@ -101,6 +112,43 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
         write(output, picture(output, request.title, memories, where, notes))
 
 
+def _print_growth(
+    request: CompileRequest, system: System, sweeps: tuple[str, ...], output: Path | None, form: str
+) -> None:
+    """Compile the model in all sizes, and print the memory of the fullest IPU of each."""
+    from ipu_emu.cli.output.memory_text import growth_text
+
+    if output is not None or request.model not in CATALOGUE:
+        raise EmulatorError("--sweep is for models by name, and prints a table; leave out --output, and name a model")
+    with DelayedReports() as report:
+        rows = list(_growth(request, system, sweeps, report))
+    if form == "json":
+        print_json({"model": request.model, "system": system.name, "sizes": rows})
+    else:
+        console().print(growth_text(rows))
+
+
+def _growth(
+    request: CompileRequest, system: System, sweeps: tuple[str, ...], report: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
+    """Bytes of the fullest IPU by kind, for each size."""
+    from ipu_emu.predict.search import sweep_values
+    from ipu_emu.session.memory_liveness import ESTIMATED, ipu_memories
+
+    for name, values in (sweep_values(text, ("batch", "layers", "replicas")) for text in sweeps):
+        for value in values:
+            report(f"compiling {name} {value}")
+            size: dict[str, Any] = {name: value}
+            executable = replace(request, **size).compiled(system).executable
+            fullest = max(ipu_memories(executable, system.tiles_per_ipu), key=lambda memory: memory.total)
+            estimates = {f"{part.lower().replace(' ', '_')}_bytes": fullest.parts[part] for part in ESTIMATED}
+            yield (
+                {"grown": name, "value": value, "data_bytes": fullest.data}
+                | estimates
+                | {"total_bytes": fullest.total}
+            )
+
+
 def _notes(
     request: CompileRequest, where: System, compiled: CompiledModel, predicted: Prediction | None, planned: int
 ) -> str:
@@ -134,57 +182,17 @@ def _advice(request: CompileRequest, where: System, compiled: CompiledModel) -> 
     return f"{note}\n\n{advice}" if note else str(advice)
 
 
-_OFF_CHIP = {
-    RemedyKind.STATES_OFF_CHIP: "states",
-    RemedyKind.ACCUMULATORS_OFF_CHIP: "accumulators",
-    RemedyKind.ACTIVATIONS_OFF_CHIP: "activations",
-    RemedyKind.WEIGHTS_OFF_CHIP: "weights",
-}
-
-
 def remedies(request: CompileRequest, system: System, now: MemoryNeed, progress: Callable[[str], None]) -> Remedies:
     """Return the flags that make ``request``, which needs ``now``, fit ``system``; each one is tried by compiling."""
 
     def need(other: CompileRequest) -> MemoryNeed:
         return other.compiled(system).need
 
-    return find_remedies(request, list(_changes(request, system)), need, now=now, progress=progress)
-
-
-def _changes(request: CompileRequest, system: System) -> Iterator[Change[CompileRequest]]:
-    """Yield the flags that were not given; those for training only if the request is for training."""
-    has_states = request.training and request.optimiser != "sgd"
-    if has_states and request.replicas > 1 and "states" not in request.shared:
-        yield _off_or_shared(RemedyKind.STATES_SHARDED, "shared", "states")
-    for kind, what in _OFF_CHIP.items() if system.generation.streaming_memory else ():
-        there = {"states": has_states, "accumulators": request.training and request.accumulation > 1}
-        if there.get(what, request.training) and what not in request.off_chip:
-            yield _off_or_shared(kind, "off_chip", what)
-    if request.batch_is_free:
-        yield from _smaller_batches(request)
-    if request.model in CATALOGUE and request.dtype == "float32":
-        yield Change(RemedyKind.FLOAT16, "--dtype float16", partial(replace, dtype="float16"))
-    if request.training and not request.recompute:
-        yield Change(RemedyKind.RECOMPUTE, "--recompute", partial(replace, recompute="Standard"))
-    yield from _more_ipus(request, min(WIDEST, system.ipus // request.replicas))
-
-
-def _off_or_shared(kind: RemedyKind, field: str, what: str) -> Change[CompileRequest]:
-    flag = f"--{field.replace('_', '-')} {what}"
-    return Change(kind, flag, lambda request: replace(request, **{field: (*getattr(request, field), what)}))
-
-
-def _smaller_batches(request: CompileRequest) -> Iterator[Change[CompileRequest]]:
-    """Yield micro-batches of a half, a quarter and so on, with the same number of samples per weight update."""
-    batch, accumulation = request.micro_batch, request.accumulation
-    while batch % 2 == 0:
-        batch, accumulation = batch // 2, accumulation * 2
-        advice = f"--batch {batch} --accumulation {accumulation}"
-        yield Change(RemedyKind.MICRO_BATCH, advice, partial(replace, batch=batch, accumulation=accumulation))
-
-
-def _more_ipus(request: CompileRequest, most: int) -> Iterator[Change[CompileRequest]]:
-    ipus = 2 * request.ipus
-    while ipus <= most:
-        yield Change(RemedyKind.MORE_IPUS, f"--ipus {ipus}", partial(replace, ipus=ipus))
-        ipus *= 2
+    changes = memory_changes(
+        request,
+        system,
+        batch_is_free=request.batch_is_free,
+        is_float=request.model in CATALOGUE and request.dtype == "float32",
+        recompute="Standard",
+    )
+    return find_remedies(request, list(changes), need, now=now, progress=progress)

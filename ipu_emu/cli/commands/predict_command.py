@@ -20,7 +20,9 @@ from ipu_emu.cli.output.printing import print_json, say, write
 from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
+    from ipu_emu.predict.job import Job
     from ipu_emu.predict.prediction import Prediction
+    from ipu_emu.session.memory_remedies import Remedies
 
 _HELP = """Predict the time of a training step on a Pod, its memory, and what limits it. Nothing is compiled; a
 calibration against published results gives the share of the nominal rates that real systems reach.
@@ -120,6 +122,8 @@ def predict(
     if prediction.profile is None or not prediction.profile.unidentified:
         warn_of(["unknown"], "as there is no unknown parameter")
     report = facts(prediction)
+    if prediction.verdict != "fits":
+        report["memory"]["remedies"] = str(_remedies(prediction))
     if factors or explain or output is not None:
         report["what_if"] = what_if_facts(prediction, factors)
     if output is not None:
@@ -132,6 +136,24 @@ def predict(
         from ipu_emu.cli.output.prediction_text import text
 
         say(text(report, explain=explain))
+
+
+def _remedies(prediction: Prediction) -> Remedies:
+    """The flags with which the upper bound of the job's memory fits."""
+    from ipu_emu.cli.arguments.memory_changes import memory_changes
+    from ipu_emu.predict.prediction import predict as predicted
+    from ipu_emu.session.footprint import MemoryNeed
+    from ipu_emu.session.memory_remedies import find_remedies
+
+    def need(job: Job) -> MemoryNeed:
+        fullest = predicted(job, None).fullest
+        return MemoryNeed(fullest.ipu, int(fullest.high), int(fullest.limit))
+
+    job = prediction.job
+    changes = memory_changes(
+        job, job.system, batch_is_free=job.own_network is None, is_float=job.dtype == "float", recompute=True
+    )
+    return find_remedies(job, list(changes), need, now=need(job))
 
 
 def _check_fixed(search: bool) -> None:

@@ -18,6 +18,8 @@ measured on the hosts of the run.
   ipu-emu report run --html run.html                       the same with a timeline of all instances, as one page
   ipu-emu report run --perfetto run.json                   the timeline for ui.perfetto.dev
   ipu-emu report one-replica two-replicas                  which parts of a step take longer
+
+PopVision's .pvti files are neither read nor written, because their format is not published.
 """
 
 

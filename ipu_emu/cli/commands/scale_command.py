@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,86 +22,101 @@ from ipu_emu.cli.arguments.job_options import (
 from ipu_emu.cli.arguments.model_options import ModelCommand
 from ipu_emu.cli.output.printing import check_outputs, print_json, say, write
 from ipu_emu.errors import EmulatorError
+from popdist_py.files.bounded_read import read_file
 
+if TYPE_CHECKING:
+    from ipu_emu.predict.experiment.plan import Plan
+
+_MOST_BYTES = 64 << 20
 _HELP = """Scale a job. With MODEL: predict it on increasing numbers of IPUs, with weak scaling (the global batch
-grows) or strong scaling (it stays the same). With --run: measure your program with increasing numbers of instances on
-this machine, and fit the time t of a micro-batch and the constant time c of a step.
+grows) or strong scaling (it stays the same). With --run: measure how PROGRAM, unchanged, scales on this machine, and
+say why.
 
 \b
 Examples
   ipu-emu scale resnet50 --sizes 16..65536 --batch 20 --accumulation 6 --recompute --bn-span 2
   ipu-emu scale bert-large --sizes 16..256 --ipus 4 --batch 2 --accumulation 192 --strong --output scale.html
   ipu-emu scale resnet50 --sizes 16..128 --batch 20 --accumulation 3 --recompute --measured rows.csv
-  ipu-emu scale --run train.py --instances 1,2,4 --accumulations 1,2,4 --batch 32 --weak --strong --rows rows.csv
+  ipu-emu scale --run -- python examples/digits.py
+  ipu-emu scale --run --html digits.html --json a.json -- python examples/digits.py --half
+  ipu-emu scale --run --sizes 1x1,2x2 --accumulations 1,2,4 -- python train.py --ga {accumulation}
+  ipu-emu scale --compare a.json b.json
 
-With --run, the program is passed --accumulation, or the values that replace {accumulation}, {instances}, {replicas}
-in its arguments. It must print "step_seconds 0.0123", or "throughput 4567" in samples per second. Rounds
-alternate, the shortest times are used, and a busy machine is refused. --launcher passes options to poprun-py, such
-as the hosts of a cluster.
+With --run, configurations of instances x replicas alternate in rounds after a warm-up. The time of a step comes from
+the recorder (poprun-py --trace), else from a line that the program prints (step_seconds 0.0123, or throughput 4567 in
+samples per second), else it is that of the run. Whether scaling is weak or strong is observed, unless an
+option tells. {accumulation}, {instances} and {replicas} in the arguments are replaced. The report has medians, the
+time t of a sample, the constant time c of a step, communication and waiting with 90 % intervals, speed-up and
+efficiency beside the laws of scaling, the first limit of each configuration, what to try, and the same job on a Pod.
+--launcher passes options to poprun-py, such as the hosts of a cluster.
 
-Throughput is shown with its 90 % interval, the ideal line from the smallest size, and the results of Amdahl's law
-(fixed work) and Gustafson's law (scaled work) for the constant share of the smallest size.
+Throughput of predictions is shown with its 90 % interval, the ideal line from the smallest size, and the results of
+Amdahl's law (fixed work) and Gustafson's law (scaled work) for the constant share of the smallest size.
 """
+
+_file = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(cls=ModelCommand, help=_HELP, short_help="A job on increasing numbers of IPUs.")
-@click.argument("model", required=False)
+@click.argument("words", nargs=-1, metavar="[MODEL | -- PROGRAM...]")
 @shared_job_options
 @calibration_option
-@click.option("--sizes", default="16..256", show_default=True, help="IPUs: 16,64,256, or 16..65536 (doubling).")
-@click.option("--weak", is_flag=True, help="Keep the accumulation of every replica.  [default]")
+@click.option("--sizes", help="IPUs: 16,64,256, or 16..65536 (doubling); of --run 1x1,1x2,2x2.  [default: 16..256]")
+@click.option("--weak", is_flag=True, help="Keep the accumulation of every replica.  [default; --run: as observed]")
 @click.option("--strong", is_flag=True, help="Keep the global batch.")
-@click.option("--run", metavar="'PROGRAM ARGS'", help="Measure this program under poprun-py instead.")
-@click.option("--instances", default="1,2", show_default=True, help="Numbers of instances of --run.")
-@click.option("--accumulations", default="1,2,4", show_default=True, help="Accumulations of --run.")
-@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Rounds of --run.")
+@click.option("--run", is_flag=True, help="Measure PROGRAM under poprun-py instead.")
+@click.option("--seconds", type=click.FloatRange(1), default=75.0, show_default=True, help="Time for --run.")
+@click.option("--accumulations", default="1,2,4", show_default=True, help="Values of {accumulation} of --run.")
 @click.option("--launcher", default="", metavar="OPTIONS", help="More options of poprun-py for --run.")
 @click.option("--timeout", type=float, default=600.0, show_default=True, help="Seconds that one run may take.")
-@click.option("--force", is_flag=True, help="Measure even if the machine is busy; the result is marked.")
-@click.option("--rows", type=click.Path(dir_okay=False, path_type=Path), help="Write measured rows for calibrate.")
-@click.option("--measured", type=click.Path(dir_okay=False, path_type=Path), help="Measured rows, as for calibrate.")
-@click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture as well: .svg, .png or .html."
-)
+@click.option("--host-io", is_flag=True, help="Also run with generated and synthetic data, as ipu-emu hostio.")
+@click.option("--json", "json_file", type=_file, help="Write all numbers of --run.")
+@click.option("--html", type=_file, help="Write the report of --run as a page.")
+@click.option("--compare", nargs=2, type=_file, help="Compare two files of --json instead.")
+@click.option("--measured", type=_file, help="Measured rows, as for calibrate.")
+@click.option("--output", type=_file, help="Write a picture as well: .svg or .png; of a prediction also .html.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def scale(
-    model: str | None,
+    words: tuple[str, ...],
     calibration: str | None,
-    sizes: str,
+    sizes: str | None,
     weak: bool,
     strong: bool,
-    run: str | None,
-    instances: str,
+    run: bool,
+    seconds: float,
     accumulations: str,
-    rounds: int,
     launcher: str,
     timeout: float,
-    force: bool,
-    rows: Path | None,
+    host_io: bool,
+    json_file: Path | None,
+    html: Path | None,
+    compare: tuple[Path, Path] | None,
     measured: Path | None,
     output: Path | None,
     form: str,
     **options: Any,
 ) -> None:
-    """Predict at all sizes, or measure."""
-    if (model is None) == (run is None):
-        raise EmulatorError("give one of both: a network to predict, or --run and a program to measure")
-    _check_kind(measures=run is not None)
-    if run is not None:
-        kinds = tuple(kind for kind, is_given in (("weak", weak), ("strong", strong)) if is_given) or ("weak",)
-        numbers = {
-            "instances": _numbers("--instances", instances),
-            "accumulations": _numbers("--accumulations", accumulations),
-            "batch": options["batch"],
-            "rounds": rounds,
-            "timeout": timeout,
-        }
-        _measure(run, kinds, numbers, launcher, force, rows, output, form)
-        return
-    assert model is not None
+    """Predict at all sizes, measure, or compare two measurements."""
+    if bool(words) if compare else not words or (len(words) > 1 and not run):
+        raise EmulatorError(
+            "give one of these: a network to predict, --run and a program, or --compare and two files"
+        )
+    _check_kind(compares=bool(compare), measures=run)
     if weak and strong:
         raise EmulatorError("--weak and --strong are two curves; ask for one at a time")
-    report = _predicted(model, calibration, sizes, strong, measured, options)
+    if compare:
+        _compare(*compare)
+        return
+    if run:
+        from ipu_emu.predict.experiment.plan import Plan
+
+        kind = "weak" if weak else "strong" if strong else ""
+        numbers = _numbers("--accumulations", accumulations)
+        settings = {"launcher": _words("--launcher", launcher), "timeout": timeout, "seconds": seconds}
+        plan = Plan.of(words, sizes or "", numbers, scaling=kind, batch=_batch(options), **settings)
+        _measure(plan, {"json": json_file, "html": html, "output": output}, host_io, form)
+        return
+    report = _predicted(words[0], calibration, sizes or "16..256", strong, measured, options)
     if output is not None:
         from ipu_emu.cli.output.scale_report import picture
 
@@ -112,53 +130,93 @@ def scale(
 
 
 #: Options of measurements only, and options of both kinds.
-_MEASURES = ("instances", "accumulations", "rounds", "launcher", "timeout", "force", "rows")
-_BOTH = ("model", "run", "batch", "weak", "strong", "output", "form")
+_MEASURES = ("seconds", "accumulations", "launcher", "timeout", "host_io", "json_file", "html")
+_BOTH = ("words", "run", "batch", "weak", "strong", "sizes", "compare", "output", "form")
 
 
-def _check_kind(*, measures: bool) -> None:
+def _check_kind(*, compares: bool, measures: bool) -> None:
     """Raise an error for options without effect."""
     names = [parameter.name or "" for parameter in click.get_current_context().command.params]
+    if compares and (others := options_given(name for name in names if name != "compare")):
+        raise EmulatorError(f"{others[0]} has no effect on --compare; leave it out")
     own, unused = ("replicas", "hosts"), ("samples", "epochs")
     wrong = [n for n in names if n not in (*_MEASURES, *_BOTH)] if measures else [*_MEASURES, *own, *unused]
     rejected = options_given(wrong)
     if rejected:
-        why = "has no effect on --run" if measures else "is of --run"
+        why = "has no effect on --run; write -- before the program and its options" if measures else "is of --run"
         name = rejected[0].removeprefix("--")
         why = "follows from --sizes" if name in own and not measures else why
         why = "is of ipu-emu predict, which prints the time to train" if name in unused and not measures else why
-        raise EmulatorError(f"{rejected[0]} {why}; leave it out")
+        raise EmulatorError(f"{rejected[0]} {why}; leave it out" if not measures else f"{rejected[0]} {why}")
 
 
-def _measure(
-    run: str,
-    kinds: tuple[str, ...],
-    numbers: dict[str, Any],
-    launcher: str,
-    force: bool,
-    rows: Path | None,
-    output: Path | None,
-    form: str,
-) -> None:
+def _batch(options: dict[str, Any]) -> int:
+    """The samples of a micro-batch that --batch gives; 0 if it does not."""
+    return int(options["batch"]) if options_given(["batch"]) else 0
+
+
+def _measure(plan: Plan, outputs: dict[str, Path | None], host_io: bool, form: str) -> None:
     """Run the experiment; its options are checked before it begins."""
-    from ipu_emu.cli.output.experiment_report import experiment_facts, experiment_text, picture
-    from ipu_emu.predict.experiment import Experiment, check_idle, launched
+    from ipu_emu.cli.arguments.measured_job import on_pods
+    from ipu_emu.cli.output.experiment_page import experiment_page, experiment_picture
+    from ipu_emu.cli.output.experiment_report import experiment_facts, experiment_text
+    from ipu_emu.cli.output.scale_report import scale_facts
+    from ipu_emu.predict.experiment.fit import fit
+    from ipu_emu.predict.experiment.measuring import launched, measure
 
-    words, more = _words("--run", run), _words("--launcher", launcher)
-    experiment = Experiment(words, launcher=more, **numbers)
-    if output is not None and output.suffix not in (".svg", ".png", ".html", ".htm"):
-        raise EmulatorError(f"--output {output}: pictures are .svg, .html or .png; use one of these suffixes")
-    check_outputs(rows=rows, output=output)
-    measurements = experiment.run(launched, idle=check_idle(force=force))
-    facts = experiment_facts(measurements, kinds)
+    picture = outputs["output"]
+    if picture is not None and picture.suffix not in (".svg", ".png"):
+        raise EmulatorError(f"--output {picture}: pictures are .svg or .png; use one of these, or --html")
+    check_outputs(**outputs)
+    click.echo(plan.text(), err=True)
+    with TemporaryDirectory(prefix="ipu-emu-executables-") as cache:
+        runs = measure(plan, launched(plan, Path(cache)), lambda line: click.echo(line, err=True))
+        fitted = fit(runs)
+        facts = experiment_facts(runs, fitted, shlex.join(["ipu-emu", *sys.argv[1:]]))
+        try:
+            points = on_pods(Path(cache), plan.name, strong=fitted.shares.scaling == "strong")
+            facts["pod"] = scale_facts(points[0].prediction.job.title, fitted.shares.scaling, points, [])
+        except EmulatorError as error:
+            facts["warnings"].append(f"no prediction for a Pod: {error}")
+    if host_io:
+        facts["host_io"] = _host_io(plan)
     if form == "json":
         print_json(facts)
     else:
         say(experiment_text(facts))
-    if rows is not None:
-        write(rows, measurements.rows().encode())
-    if output is not None:
-        write(output, picture(output, facts))
+    if outputs["json"] is not None:
+        write(outputs["json"], (json.dumps(facts, indent=1) + "\n").encode())
+    if outputs["html"] is not None:
+        write(outputs["html"], experiment_page(facts))
+    if picture is not None:
+        write(picture, experiment_picture(picture, facts))
+
+
+def _host_io(plan: Plan) -> dict[str, Any]:
+    """The analysis of ``ipu-emu hostio`` on one instance and on as many as there are cores, at most."""
+    from ipu_emu.hostio.probe.bottleneck_analysis import advice, table
+    from ipu_emu.hostio.probe.program_runs import MeasuredProgram, measure
+
+    counts = sorted({c.instances for c in plan.configurations if c.instances <= plan.cores})
+    program = plan.program[0 if plan.program[0].endswith(".py") else 1 :]
+    runs = list(measure(MeasuredProgram(program, 1, 50, plan.timeout), counts))
+    said = advice(runs)
+    return {"runs": [vars(run) for run in runs], "advice": said, "lines": ["", "host I/O", table(runs), *said]}
+
+
+def _compare(before: Path, after: Path) -> None:
+    from ipu_emu.cli.output.experiment_report import comparison_text
+
+    experiments = []
+    for path in (before, after):
+        try:
+            facts = json.loads(read_file(path, _MOST_BYTES))
+        except (OSError, ValueError) as error:
+            raise EmulatorError(f"--compare {path} cannot be read: {error}; give files of --run --json") from None
+        if not isinstance(facts, dict) or facts.get("schema") != "ipu-emu experiment 2":
+            raise EmulatorError(f"--compare {path} is no experiment; give files of --run --json")
+        experiments.append(facts)
+    say(comparison_text(*experiments))
 
 
 def _words(option: str, text: str) -> tuple[str, ...]:
@@ -170,9 +228,12 @@ def _words(option: str, text: str) -> tuple[str, ...]:
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(part) for part in text.split(","))
+        numbers = tuple(int(part) for part in text.split(","))
+        if min(numbers) < 1:
+            raise ValueError
     except ValueError:
-        raise EmulatorError(f"{option} {text}: not a list of numbers; use for example 1,2,4") from None
+        raise EmulatorError(f"{option} {text}: not a list of numbers from 1; use for example 1,2,4") from None
+    return numbers
 
 
 def _predicted(

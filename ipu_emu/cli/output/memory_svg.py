@@ -19,7 +19,7 @@ _COLOURS = dict(
         PARTS,
         (
             *("#90caf9", "#80deea", "#ce93d8", "#a5d6a7", "#ffe082", "#ffcc80", "#ef9a9a"),
-            *("#cfd8dc", "#b0bec5", "#90a4ae"),
+            *("#cfd8dc", "#b0bec5", "#90a4ae", "#9fa8da", "#bcaaa4"),
         ),
         strict=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -26,11 +27,13 @@ _STYLES = dict(
             "white",
             "bright_black",
             "bright_blue",
+            "bright_cyan",
+            "bright_magenta",
         ),
         strict=True,
     )
 )
-_MARKS = dict(zip(PARTS, "WOVGSFTCXE", strict=True))
+_MARKS = dict(zip(PARTS, "WOVGSFTCXEIH", strict=True))
 _NONE = "-"
 #: Characters of the longest name of a use, and of a column of sizes with the gap before it.
 _LONGEST_NAME, _COLUMN = 16, 10
@@ -54,6 +57,15 @@ def text(title: str, memories: Sequence[IpuMemory], system: System, width: int) 
         Text(),
         _largest(memories),
     )
+
+
+def growth_text(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """A row per size of a model, ``grown`` to ``value``, with the bytes of its fullest IPU by kind."""
+    names = [name for name in rows[0] if name not in ("grown", "value")]
+    cells = {name: [amount(row[name]) if row[name] else _NONE for row in rows] for name in names}
+    sizes = [f"{row['grown']} {row['value']}" for row in rows]
+    lines = {size: [cells[name][at] for name in names] for at, size in enumerate(sizes)}
+    return _aligned("grown alone", [name.removesuffix("_bytes").replace("_", " ") for name in names], lines)
 
 
 def _legend(width: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gcl.drawing.units import TimeUnit, memory
+from gcl.drawing.units import TimeUnit, counted, memory
 
 
 def text(facts: dict[str, Any], *, explain: bool = False) -> str:
@@ -16,6 +16,7 @@ def text(facts: dict[str, Any], *, explain: bool = False) -> str:
         parts.append(_what_if(facts["what_if"]))
     if facts["warnings"]:
         parts.append("\n".join(f"Warning: {line}" for line in facts["warnings"]))
+    parts.append(facts["memory"].get("remedies", ""))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -62,14 +63,23 @@ def _summary(facts: dict[str, Any]) -> str:
     shares = ", ".join(f"{name} {share:.0%}" for name, share in named if share >= 0.005)
     needs = facts["memory"]
     fullest = max(needs["ipus"], key=lambda ipu: (ipu["verdict"] == needs["verdict"], ipu["high_bytes"]))
-    efficiency = facts["efficiency"]
+    efficiency, job = facts["efficiency"], facts["job"]
+    latency, per_sample = facts["micro_batch_latency_seconds"], 1 / facts["samples_per_second"]
     lines = [
         f"limited by    {facts['limiting']}; busiest is IPU {facts['busiest_ipu']} ({shares})",
         f"utilisation   {facts['mfu']:.1%} of the matrix peak; {facts['hfu']:.1%} with recomputation",
+        f"latency       {TimeUnit.of(latency).text(latency)} of a micro-batch, from the host to its last result; "
+        f"1 / throughput is {TimeUnit.of(per_sample).text(per_sample)} per sample",
         f"scaling       {efficiency['share_of_ideal']:.1%} of ideal ({facts['job']['replicas']} times one replica)",
         f"memory        {needs['verdict']}: IPU {fullest['ipu']} needs {memory(fullest['low_bytes'])} to "
         f"{memory(fullest['high_bytes'])} of {memory(needs['limit_bytes'])}",
     ]
+    if job["instances"]:
+        on_host = -(-job["instances"] // job["hosts"])
+        lines.append(
+            f"instances     up to {on_host} on each of {counted(job['hosts'], 'host')}: a host should have as many "
+            "NUMA nodes, else they slow each other down"
+        )
     if facts["seconds_to_train"]:
         lines.append(f"to train      {facts['seconds_to_train'] / 60:,.1f} min, without evaluation and checkpoints")
     return "\n".join(lines)

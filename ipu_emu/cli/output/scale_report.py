@@ -93,12 +93,13 @@ def picture(path: Path, facts: dict[str, Any]) -> bytes:
     chart = Chart(1000, 560 + 28 * len(points))
     title = f"{facts['job']}, {facts['scaling']} scaling"
     chart.text(MARGIN, 34, title, size=15, bold=True)
-    _curves(chart, facts)
+    throughput_curves(chart, 90, facts)
     _terms(chart, 510, points)
     return document(path, title, chart, facts)
 
 
-def _curves(chart: Chart, facts: dict[str, Any]) -> None:
+def throughput_curves(chart: Chart, top: float, facts: dict[str, Any]) -> None:
+    """Throughput with its interval, measured points, the ideal line and both laws."""
     points, measured = facts["points"], facts["measured"]
     xs = [float(point["count"]) for point in points]
     keys = ("samples_per_second", "ideal_samples_per_second", "gustafson_samples_per_second")
@@ -107,7 +108,7 @@ def _curves(chart: Chart, facts: dict[str, Any]) -> None:
     values += [row["measured_samples_per_second"] for row in measured]
     least = min(values + [point["amdahl_samples_per_second"] for point in points])
     counts = xs + [float(row["count"]) for row in measured]
-    axes = Axes(chart, 110, 90, 700, 340, (min(counts), max(counts)), (least * 0.9, max(values) * 1.1))
+    axes = Axes(chart, 110, top, 700, 340, (min(counts), max(counts)), (least * 0.9, max(values) * 1.1))
     axes.frame("throughput", facts["axis"], "samples/s", xs[:: max(1, len(xs) // 8)])
     low, high = ([point["samples_per_second_90"][end] for point in points] for end in (0, 1))
     axes.band(xs, low, high, FAINT)
@@ -118,9 +119,11 @@ def _curves(chart: Chart, facts: dict[str, Any]) -> None:
         axes.points([row["count"]], [row["measured_samples_per_second"]], COLOURS[6], row["name"])
     names = (("predicted", 0), *_LINES, ("measured", 6))
     for index, (name, colour) in enumerate(names):
-        chart.box(830, 100 + 22 * index, 12, 12, COLOURS[colour])
-        chart.text(848, 110 + 22 * index, {"amdahl": "Amdahl", "gustafson": "Gustafson"}.get(name, name), size=11)
-    chart.text(830, 222, "grey: 90 % interval", size=11)
+        chart.box(830, top + 10 + 22 * index, 12, 12, COLOURS[colour])
+        chart.text(
+            848, top + 20 + 22 * index, {"amdahl": "Amdahl", "gustafson": "Gustafson"}.get(name, name), size=11
+        )
+    chart.text(830, top + 132, "grey: 90 % interval", size=11)
 
 
 def _terms(chart: Chart, top: float, points: list[dict[str, Any]]) -> None:

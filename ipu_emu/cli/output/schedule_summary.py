@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 from gcl.drawing.units import counted
 from ipu_emu.hardware import SelectionOrder, shard_order
@@ -17,6 +18,7 @@ from ipu_emu.program.schedules import (
     schedule,
     scheduled_stages,
 )
+from ipu_emu.program.schedules.schedule_timing import Barrier, StageTimes, timed
 
 _MARKS = {
     TaskType.FORWARD: "F",
@@ -108,9 +110,31 @@ class PipelineSummary:
     @property
     def phases(self) -> tuple[int, int, int]:
         """Slots of ramp-up, main phase and ramp-down: before, while and after all IPUs compute."""
-        busy = [sum(task.what in _COMPUTING for task in slot) for slot in self.slots]
-        full = [number for number, tasks in enumerate(busy) if tasks == max(busy)]
-        return full[0], full[-1] - full[0] + 1, len(busy) - 1 - full[-1]
+        full = [number for number, tasks in enumerate(self._busy) if tasks == max(self._busy)]
+        return full[0], full[-1] - full[0] + 1, len(self._busy) - 1 - full[-1]
+
+    @property
+    def phase_use(self) -> tuple[float, ...]:
+        """The tasks of each phase, as a fraction of those that its slots would have if all were full."""
+        busy = iter(self._busy)
+        tasks = [sum(islice(busy, slots)) for slots in self.phases]
+        return tuple(
+            count / (slots * max(self._busy)) if slots else 0.0
+            for count, slots in zip(tasks, self.phases, strict=True)
+        )
+
+    @property
+    def _busy(self) -> list[int]:
+        """The number of tasks that compute in each slot."""
+        return [sum(task.what in _COMPUTING for task in slot) for slot in self.slots]
+
+    def latency(self, times: StageTimes, barrier: Barrier) -> float:
+        """The longest time from the start of the first task of a micro-batch to the end of its last."""
+        spans: dict[int, tuple[float, float]] = {}
+        for entry in timed(self.slots, times, barrier):
+            start, end = spans.get(entry.task.micro_batch, (entry.start, entry.end))
+            spans[entry.task.micro_batch] = min(start, entry.start), max(end, entry.end)
+        return max(end - start for start, end in spans.values())
 
     def fifo_depth(self, stage: int) -> int:
         return fifo_depth(self.kind, self.forward, stage, self.training)

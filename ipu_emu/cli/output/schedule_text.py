@@ -75,12 +75,32 @@ def _stages(pipeline: PipelineSummary) -> Table:
 
 def _figures(pipeline: PipelineSummary, times: StageTimes, barrier: Barrier) -> Text:
     run = timing(pipeline.slots, times, barrier)
-    up, main, down = pipeline.phases
+    (up, main, down), used = pipeline.phases, pipeline.phase_use
+    ramps = f"ramp-up uses {used[0]:.0%} of the IPUs, main {used[1]:.0%}, ramp-down {used[2]:.0%}\n" if up else ""
     parts = f"forward {_list(times.forward)}" + (f", backward {_list(times.backward)}" if pipeline.training else "")
     return Text(
         f"{counted(len(pipeline.slots), 'slot')}: ramp-up {up}, main {main}, ramp-down {down}\n"
         f"at most {counted(pipeline.max_in_flight, 'micro-batch')} in flight\n"
-        f"modelled efficiency {run.efficiency:.1%} over {run.total:g} time units ({parts}; {_BARRIERS[barrier]})"
+        f"{ramps}a micro-batch takes {pipeline.latency(times, barrier):g} time units, first task to last\n"
+        f"modelled efficiency {run.efficiency:.1%} over {run.total:g} time units ({parts}; {_BARRIERS[barrier]})\n"
+        f"{_fifos(pipeline)}"
+    )
+
+
+#: What becomes of values that pass through stages that do not use them, by schedule, and by default.
+_PASSING = {
+    "interleaved": "copied from stage to stage; over an odd number of them they would enter a FIFO when none leaves",
+    "sequential": "copied from stage to stage; one micro-batch is in flight, so there is nothing to queue",
+}
+_QUEUED = "on IPUs a FIFO can replace the copies, because one enters and one leaves in each slot"
+
+
+def _fifos(pipeline: PipelineSummary) -> str:
+    """What the FIFOs of the table are, and what else is queued."""
+    last = pipeline.stages[pipeline.forward - 1].index
+    return (
+        f"values that pass through stages: {_PASSING.get(pipeline.kind, _QUEUED)}\n"
+        f"FIFOs hold values for the backward; host FIFOs are others: inputs for stage 0, results of stage {last}"
     )
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from gcl.drawing.units import counted, memory
 from ipu_emu.hardware import ALONE, PATTERNS, Claim, System
 from ipu_emu.hardware.position import IPUS_PER_MACHINE
+from ipu_emu.hardware.rates import link_rates
 
 
 def drawing(system: System, claims: Sequence[Claim], width: int) -> RenderableType:
@@ -24,9 +25,15 @@ def drawing(system: System, claims: Sequence[Claim], width: int) -> RenderableTy
 
 
 def _title(system: System) -> Text:
-    parts = [f"{system.ipus} {system.generation.name} IPUs", counted(system.machines, "machine")]
+    units = counted(system.ipus // _unit(system)[1], _unit(system)[0])
+    parts = [f"{system.ipus} {system.generation.name} IPUs", units]
     parts += [counted(system.domains, "IPU-Link domain"), f"up to {counted(system.most_hosts, 'host')}"]
     return Text.assemble((system.name, "bold"), f"   {', '.join(parts)}")
+
+
+def _unit(system: System) -> tuple[str, int]:
+    """What the IPUs of a system are on, and how many of them: C2 cards have two, IPU-Machines four."""
+    return ("C2 card", 2) if system.generation.pods is None else ("machine", IPUS_PER_MACHINE)
 
 
 def _domains(system: System, holders: Mapping[int, int], width: int) -> Table:
@@ -34,14 +41,15 @@ def _domains(system: System, holders: Mapping[int, int], width: int) -> Table:
     cell = max(3, len(str(system.ipus - 1)))
     across = max(1, min(system.domains, (width - 14) // (2 * cell + 8)))
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("machine", justify="right", style="dim")
+    name, ipus = _unit(system)
+    table.add_column(name, justify="right", style="dim")
     for domain in range(across):
         more = f" (of {system.domains})" if across < system.domains and domain == across - 1 else ""
         table.add_column(f"domain {domain}{more}")
     rows = max(1, system.domain_size // 2)
     for row in reversed(range(rows)):
         lines = [_rung(domain * system.domain_size + 2 * row, cell, holders) for domain in range(across)]
-        table.add_row(str(row // 2) if row % 2 == 0 else "", *lines)
+        table.add_row(str(2 * row // ipus) if 2 * row % ipus == 0 else "", *lines)
     return table
 
 
@@ -62,6 +70,7 @@ def _numbers(system: System) -> Table:
         ("matrix products", f"{kind.peak(2) / 1e12:.1f} TFLOP/s in FLOAT16, {kind.peak(4) / 1e12:.1f} in FLOAT"),
         ("exchange", f"{kind.exchange / 1e12:.2f} TB/s between the tiles of an IPU"),
         ("IPU-Links", f"{kind.links} per IPU: 6 along its rung, 2 up and 2 down its rail"),
+        *((rate.name, str(rate)) for rate in link_rates(kind)),
     ]
     for name, value in rows:
         table.add_row(Text(name, style="dim"), f"{value}")
@@ -110,6 +119,7 @@ def facts(system: System, claims: Sequence[Claim]) -> dict[str, Any]:
             "float16_flops": kind.peak(2),
             "float_flops": kind.peak(4),
             "exchange_bytes_per_second": kind.exchange,
+            "bytes_per_second_per_direction": {rate.name: rate.modelled for rate in link_rates(kind)},
         },
         "sync_patterns": [vars(pattern) for pattern in PATTERNS.values()],
         "placement": [_placement(system, ipu) for ipu in range(system.ipus)],

@@ -34,17 +34,6 @@ class Row:
         return (job.model, job.release, job.system.name, job.replicas, job.ipus, job.batch, job.accumulation)
 
 
-@dataclass(frozen=True)
-class ProgramRow:
-    """A measured step of a user's program on this machine."""
-
-    name: str
-    instances: int
-    accumulation: int
-    batch: int
-    seconds: float
-
-
 def rows_text(path: Path, option: str = "") -> str:
     """The text of a CSV file, given with ``option``; raise EmulatorError if it is too long or not text."""
     try:
@@ -62,29 +51,6 @@ def _table(text: str, name: str) -> tuple[list[str], list[dict[str, str]]]:
         return list(table.fieldnames or ()), list(table)
     except csv.Error as error:
         raise EmulatorError(f"{name}, after line {table.line_num}: not CSV: {error}; correct the file") from None
-
-
-def program_rows(text: str, name: str) -> list[ProgramRow]:
-    """The rows of ``ipu-emu scale --run``, whose model is ``program``; [] for a file with rows of other models."""
-    _, lines = _table(text, name)
-    if not lines or any(line.get("model") != "program" for line in lines):
-        return []
-    rows = []
-    for number, line in enumerate(lines, 2):
-        try:
-            instances, accumulation, batch = (
-                _whole(line[column].strip()) for column in ("instances", "accumulation", "batch")
-            )
-            seconds = _real(line["step_seconds"].strip())
-            if min(instances, accumulation, batch) < 1 or not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
-                raise ValueError
-        except (AttributeError, KeyError, ValueError):
-            raise EmulatorError(
-                f"{name}, line {number}: not a row of a program; it needs instances, "
-                "accumulation, batch, step_seconds"
-            ) from None
-        rows.append(ProgramRow(line.get("name") or "", instances, accumulation, batch, seconds))
-    return rows
 
 
 def layer_counts(text: str) -> tuple[tuple[int, int], ...]:

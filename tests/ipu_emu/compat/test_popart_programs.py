@@ -18,12 +18,23 @@ def compat() -> list[str]:
     return [*warm_python(*EMULATOR), "-m", "ipu_emu.compat"]
 
 
+def test_a_plain_mpirun_is_said_once(tmp_path: Path) -> None:
+    """The program creates two sessions in each of two processes."""
+    ended = run(tmp_path, "mpirun", "-n", "2", *compat(), str(PROGRAMS / "popart" / "inference.py"))
+    assert ended.stdout.split() == ["done", "done"]
+    assert ended.stderr.count("start it with poprun-py --num-instances 2 --num-replicas 2") == 1
+
+
 def said(folder: Path, *command: str) -> list[str]:
+    return run(folder, *command).stdout.split()
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
     environ[KERNEL_CACHE] = str(kernel_folder() or "")
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=290, check=False, env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.split()
+    return done
 
 
 @pytest.mark.parametrize("name", ["mnist", "inference", "callbacks", "adam", "two_ipus", "replicated"])

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import onnx
 
 from ipu_emu import popart
 
-__all__ = ["device_of", "infer", "of_another_program", "options", "train"]
+__all__ = ["device_of", "infer", "of_another_program", "options", "train", "variables"]
 
 
 def options(**values: Any) -> popart.SessionOptions:
@@ -74,3 +75,15 @@ def train(
     session.prepareDevice()
     session.weightsFromHost()
     return session
+
+
+def variables(session: popart.TrainingSession) -> dict[str, np.ndarray]:
+    """The weights and optimiser states on the device, by id."""
+    arrays = {
+        id: np.zeros(tensor.unsharded.shape, tensor.dtype.numpy)
+        for id, tensor in session.executable.graph.tensors.items()
+        if tensor.role.is_variable
+    }
+    session.weightsToHost()
+    session.readWeights(popart.PyWeightsIO(arrays))
+    return arrays

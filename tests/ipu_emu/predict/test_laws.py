@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.predict.laws import amdahl, fit_accumulation, gustafson, karp_flatt
+from ipu_emu.predict.laws import (
+    amdahl,
+    fit_accumulation,
+    gustafson,
+    karp_flatt,
+    nonnegative,
+    universal,
+    universal_fit,
+)
 
 
 def test_the_example_of_the_note_is_gustafsons() -> None:
@@ -49,3 +58,23 @@ def test_mistakes() -> None:
     for points in ([], [(2, 1.0), (2, 1.1)], [(1, 1.0), (2, 0.0)]):
         with pytest.raises(EmulatorError):
             fit_accumulation(points)
+
+
+def test_nonnegative_least_squares_meet_the_conditions_of_an_optimum() -> None:
+    """Karush, Kuhn and Tucker: no slope where a coefficient is positive, an upward one where it is 0."""
+    random = np.random.default_rng(1)
+    for columns in (1, 2, 3):
+        for _ in range(20):
+            table, values = random.standard_normal((6, columns)), random.standard_normal(6)
+            solution = nonnegative(table, values)
+            slopes = table.T @ (table @ solution - values)
+            assert solution.min() >= 0
+            assert slopes.min() > -1e-9
+            assert abs(slopes @ solution) < 1e-9
+
+
+def test_the_universal_law_is_recovered() -> None:
+    counts = (1, 2, 4, 8)
+    assert universal(0.05, 0.0, 16) == pytest.approx(amdahl(0.05, 16))  # without coherence it is Amdahl's
+    assert universal_fit(counts, [universal(0.05, 0.01, n) for n in counts]) == pytest.approx((0.05, 0.01))
+    assert universal_fit(counts, [1.1 * n for n in counts]) == (0.0, 0.0)

@@ -22,7 +22,7 @@ from ipu_emu.predict import (
 )
 from ipu_emu.program.memory_plan import region_of
 from ipu_emu.session.footprint import footprints
-from ipu_emu.session.memory_liveness import ipu_memories
+from ipu_emu.session.memory_liveness import ESTIMATED, ipu_memories
 
 POD = System.pod(16)
 
@@ -91,7 +91,7 @@ def test_parts_and_lives_are_those_of_the_plan() -> None:
     executable = wanted.compiled(POD).executable
     memories = ipu_memories(executable, POD.tiles_per_ipu)
     plan = executable.plan
-    fixed_parts = [sum(memory.parts[part] for part in ("code", "vertices", "exchange")) for memory in memories]
+    fixed_parts = [sum(memory.parts[part] for part in ESTIMATED) for memory in memories]
     held = [memory.total - more for memory, more in zip(memories, fixed_parts, strict=True)]
     scratch = [need.scratch for need in footprints(executable, POD.tiles_per_ipu)]
     assert [here + more for here, more in zip(held, scratch, strict=True)] == [plan.bytes_of(i) for i in (0, 1)]

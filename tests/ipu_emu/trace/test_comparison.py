@@ -71,7 +71,11 @@ def test_the_serial_fraction_is_at_most_one() -> None:
     slower = Comparison({"compute": 1.0}, {"compute": 3.0}, (1, 2), work=0.5)
     assert slower.sentences()[-1] == (
         "With 2 times the replicas, each with 0.50 times the work in a step, the throughput is 0.33 times as high "
-        "(efficiency 17%); one replica alone is faster: additional replicas cost more time than they save"
+        "(efficiency 17%); 1 replica alone is faster: additional replicas cost more time than they save"
+    )
+    slower = Comparison({"compute": 1.0}, {"compute": 3.0}, (2, 4), work=0.5)
+    assert slower.sentences()[-1].endswith(
+        "2 replicas alone are faster: additional replicas cost more time than they save"
     )
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from ipu_emu.trace import read_run
 from ipu_emu.trace.findings import Cause, RunAnalysis, analyse
+from popdist_py.trace import Category, Kind, Recorder
+from popdist_py.trace.records import key_of
 from tests.helpers.mpi_jobs import PROGRAMS
 from tests.helpers.warm_processes import EMULATOR, warm_python
 
@@ -79,8 +81,18 @@ def test_a_run_without_faults_has_none(tmp_path: Path) -> None:
     analysis = run(
         tmp_path / "run", "fine", 1
     )  # one instance, because one of two may be a straggler on a busy machine
-    assert not analysis.findings
+    (finding,) = analysis.findings  # of a run this short, the start is a large part
+    assert finding.cause is Cause.OUTSIDE
+    assert finding.share == pytest.approx(1 - analysis.uses[0].stepping_seconds / analysis.uses[0].seconds)
+    assert finding.text.endswith("start of Python and imports")
     assert "compute" in analysis.summary
+
+
+def test_a_run_without_steps_says_so(tmp_path: Path) -> None:
+    recorder = Recorder(str(tmp_path / "run"), limit=1 << 20, about={"pid": 1, "host": "h", "boot": "b"})
+    recorder.record(key_of(Kind.SPAN, recorder.name("load", Category.USER)), 1_000, 2_000)
+    recorder.close()
+    assert [finding.cause for finding in analyse(read_run(tmp_path / "run")).findings] == [Cause.NO_STEPS]
 
 
 def test_the_command_prints_and_compares(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from ipu_emu.cli import main
 from ipu_emu.trace import read_run
 from tests.helpers.mpi_jobs import PROGRAMS
 from tests.helpers.warm_processes import EMULATOR, warm_python
@@ -47,6 +49,9 @@ def test_an_instrumented_program_runs_unchanged(
     if not isinstance(options, dict) or options.get("enable") in ("false", "on"):
         assert not list(tmp_path.iterdir())
         return
+    assert not list(tmp_path.rglob("*.pvti"))
+    said = " ".join(CliRunner().invoke(main, ["report", "--help"]).output.split())
+    assert "PopVision's .pvti files are neither read nor written" in said
     (process,) = read_run(tmp_path).processes
     names = [process.trace.names[int(span["name"])] for span in process.spans]
     assert [name.name for name in names] == ["epoch", "load", "work", "crop", "crop"]

@@ -160,7 +160,34 @@ def test_each_tab_shows_its_section(browser: Any) -> None:
         assert shown == [button.get_attribute("data-tab")]
 
 
-@pytest.mark.parametrize("width", [1400, 800])
+def test_each_tab_has_an_address(browser: Any) -> None:
+    page = browser.current_url.partition("#")[0]
+    for address, tab in (("timeline", "time-line"), ("collectives", "collective"), ("unknown", "summary")):
+        browser.get(f"{page}#{address}")
+        browser.execute_async_script(READY)
+        (shown,) = browser.find_elements("css selector", "section:not([hidden])")
+        assert shown.get_attribute("id") == tab
+    browser.find_element("css selector", "[data-tab=op]").click()
+    assert browser.current_url == f"{page}#ops"
+    browser.back()
+    assert browser.find_element("css selector", "section:not([hidden])").get_attribute("id") == "summary"
+
+
+def test_the_box_at_the_top_is_green_only_if_nothing_is_wrong(browser: Any, data: dict[str, Any]) -> None:
+    classes = "return summary(arguments[0]).filter(part => part && part.className).map(part => part.className)"
+    fine = data | {"findings": [], "notes": []}
+    assert "fine" in browser.execute_script(classes, fine)
+    worse = [
+        data,
+        fine | {"notes": ["several programs"]},
+        fine | {"processes": [data["processes"][0] | {"dropped_records": 1}]},
+    ]
+    assert data["findings"]
+    for wrong in worse:
+        assert "fine" not in browser.execute_script(classes, wrong)
+
+
+@pytest.mark.parametrize("width", [2000, 1400, 800])
 def test_no_tab_is_wider_than_the_window(browser: Any, width: int) -> None:
     """Wide tables scroll by themselves; charts are as wide as the window allows."""
     browser.set_window_size(width, 900)
@@ -172,6 +199,8 @@ def test_no_tab_is_wider_than_the_window(browser: Any, width: int) -> None:
                 "const page = document.documentElement; return [page.scrollWidth, page.clientWidth]"
             )
             assert page <= window, button.text
+            for chart in browser.find_elements("css selector", "section:not([hidden]) > .chart"):
+                assert chart.size["width"] >= width - 100
     finally:
         browser.set_window_size(1400, 900)
 

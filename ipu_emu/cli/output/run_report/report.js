@@ -8,7 +8,7 @@ function summary(data) {
   return [
     ...data.notes.map(note => el("div", { className: "finding" }, "Note: " + note)),
     el("p", { className: "summary" }, "While steps run: ", data.summary),
-    ...(said.length ? said : [el("div", { className: "fine" }, "No single cause costs more than a tenth of the time.")]),
+    ...(said.length || missing || data.notes.length ? said : [el("div", { className: "fine" }, "No single cause costs more than a tenth of the time.")]),
     missing ? el("div", { className: "finding" }, `${missing} records are missing: raise IPU_EMU_TRACE_LIMIT`) : null,
     charts.missing ? el("p", { id: "missing-charts" }, charts.missing) : null,
     el("p", {}, `${seconds(data.wall_seconds)} of wall time, measured; instances: ${data.instances.length}.`),
@@ -112,16 +112,20 @@ async function main() {
     timeline.show(begin - 5 * length, begin + 6 * length); timeline.select(one);
   });
   document.getElementById("whole").onclick = () => timeline.show(0, timeline.end);
-  for (const button of document.querySelectorAll("nav button")) button.onclick = () => {
-    for (const other of document.querySelectorAll("nav button")) {
+  const buttons = [...document.querySelectorAll("nav button")], address = button => "#" + button.textContent.toLowerCase();
+  const open = button => {
+    for (const other of buttons) {
       other.setAttribute("aria-selected", String(other === button));
       document.getElementById(other.dataset.tab).hidden = other !== button;
     }
     timeline.draw();
-    drawCharts(document.getElementById(button.dataset.tab));
+    return drawCharts(document.getElementById(button.dataset.tab));
   };
+  const addressed = () => buttons.find(button => address(button) === location.hash) || buttons[0];
+  for (const button of buttons) button.onclick = () => { history.pushState(null, "", address(button)); open(button); };
+  window.onhashchange = window.onpopstate = () => open(addressed());
   window.timeline = timeline;
-  await drawCharts(document.getElementById("summary"));
+  await open(addressed());
   document.body.dataset.ready = "yes";
 }
 

@@ -59,11 +59,8 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             return apply_gradients(self._opt, marked, global_step, name)
 
     def _type_of(self, variable: Any) -> Any:
-        return self._dtype(variable) if callable(self._dtype) and not _is_type(self._dtype) else self._dtype
-
-
-def _is_type(value: Any) -> bool:
-    return isinstance(value, type | dtypes.DType)
+        is_type = isinstance(self._dtype, type | dtypes.DType)
+        return self._dtype(variable) if callable(self._dtype) and not is_type else self._dtype
 
 
 class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):

@@ -60,6 +60,9 @@ def test_memory_by_both_formulas() -> None:
     assert (dense["literal_bytes"], dense["deduplicated_bytes"]) == (240_400, 160_320)
     both = estimate("--layer dense:1000:10 --layer batchnorm:10 --optimiser momentum --batch 4 --dtype float")
     assert (both["literal_bytes"], both["deduplicated_bytes"]) == (160_720, 120_600)
+    trained, inference = (estimate(f"--layer batchnorm:10 --layer dense:10:5{more}") for more in ("", " --inference"))
+    assert [trained["trainable_parameters"], trained["non_trainable_parameters"]] == [2 * 10 + 55, 20]
+    assert [inference["trainable_parameters"], inference["non_trainable_parameters"]] == [55, 20]
     assert estimate("--layer conv:3x3:64:128:nobias")["trainable_parameters"] == 3 * 3 * 64 * 128
 
 
@@ -79,6 +82,15 @@ def test_a_network() -> None:
     wanted = 2 * facts["micro_batch_seconds"] + facts["rule_seconds"] + facts["between_domains_seconds"]
     assert facts["step_seconds"] == pytest.approx(wanted)
     assert sum(row["count"] * row["parameters"] for row in facts["layers"]) == 25_557_032
+
+
+def test_less_available_memory_takes_more_cycles() -> None:
+    """A tile holds parts of A and B for its part of C: with less room, A is sent again for each part of columns."""
+    facts = estimate("--product 1024:1024:1024 --proportion 0.6 --proportion 0.05")
+    much, little = (facts[f"temporary_{proportion}_bytes"] for proportion in ("0.6", "0.05"))
+    assert little <= 0.05 * 624 * 1024 < much <= 0.6 * 624 * 1024
+    assert facts["cycles_0.05"] > facts["cycles_0.6"] > 1024**3 / (64 * 1472)
+    assert "in 1 part of N" in facts["formulas"]["temporary_0.6_bytes"]
 
 
 def test_the_time_to_train() -> None:
@@ -124,6 +136,7 @@ def test_equal_layers_are_one_row() -> None:
         ("--tensor 1MB --replicas 3 --domains 2", "use a number of domains that divides them"),
         ("--point 3=1ms", "at least two accumulations"),
         ("--point x=1ms", "--point x=1ms is not valid"),
+        ("--product 4096:4096", "write rows, depth and columns"),
         ("--layer dense:10", "--layer dense:10 is not valid"),
         ("--layer dense:10:10 --batch 0", "--batch 0 is not possible"),
         ("--t-mb 1e400s --t-ar 4ms", "must be finite"),

@@ -20,6 +20,7 @@ from ipu_emu.cli.commands import memory_command
 from ipu_emu.cli.output import printing
 from ipu_emu.hardware import GC200
 from ipu_emu.models import named
+from ipu_emu.session.memory_liveness import ESTIMATED
 from ipu_emu.session.memory_remedies import Change, Remedies
 from tests.ipu_emu.helpers.commands import ipu_emu, printed
 
@@ -31,6 +32,31 @@ def test_parts_add_up(model: str) -> None:
     assert ipu["parts"]["weights"] == 8 * 4 * 4
     assert ipu["parts"]["optimiser states"] >= 8 * 4 * 4
     assert facts["sram_bytes_per_ipu"] == GC200.sram
+
+
+def test_a_small_model_grows_in_micro_batch_layers_and_replicas() -> None:
+    command = "memory mlp --sweep batch=64,128 --sweep layers=2,4 --sweep replicas=1,2,4"
+    rows = json.loads(printed(f"{command} --format json"))["sizes"]
+    sizes = {(row["grown"], row["value"]): row for row in rows}
+    data, code = "data_bytes", "code_bytes"
+    assert sizes["batch", 128][data] > sizes["batch", 64][data]
+    assert sizes["batch", 128]["host_exchange_bytes"] > sizes["batch", 64]["host_exchange_bytes"]
+    assert sizes["layers", 4]["exchange_bytes"] > sizes["layers", 2]["exchange_bytes"]
+    assert sizes["layers", 4][data] - sizes["layers", 2][data] >= 2 * 2 * (512 * 512 + 512) * 2  # and gradients
+    alone, pair, four = (sizes["replicas", count] for count in (1, 2, 4))
+    assert alone["ipu_exchange_bytes"] == 0
+    assert four["ipu_exchange_bytes"] == 3 * pair["ipu_exchange_bytes"] > 0
+    assert alone[code] == sizes["layers", 2][code]
+    assert "replicas 4" in printed(command)
+    assert "resnet8 has a fixed number of layers" in ipu_emu("memory resnet8 --sweep layers=1,2").stderr
+    assert "write one of batch, layers, replicas" in ipu_emu("memory mlp --sweep width=1,2").stderr
+
+
+def test_exchange_is_between_tiles_between_ipus_and_with_the_host() -> None:
+    facts = json.loads(printed("memory mlp --ipus 2 --schedule popart --accumulation 4 --batch 100 --format json"))
+    for ipu in facts["ipus"]:
+        assert all(ipu["parts"][kind] > 0 for kind in ("exchange", "IPU exchange", "host exchange"))
+    assert facts["ipus"][0]["parts"]["host exchange"] >= 100 * 784 * 2  # a buffer of the images
 
 
 def test_streaming_memory_is_shown_apart(model: str) -> None:
@@ -62,7 +88,7 @@ def test_warnings_are_a_line_each() -> None:
 def test_the_plan_is_printed_with_the_estimate(model: str) -> None:
     facts = json.loads(printed("memory mlp --batch 8 --dtype float --optimiser adam --accumulation 2 --format json"))
     held = facts["ipus"][0]["parts"]
-    data = sum(held.values()) - held["code"] - held["vertices"] - held["exchange"]
+    data = sum(held.values()) - sum(held[part] for part in ESTIMATED)
     assert facts["estimated_bytes"] <= data * 1.01 <= 1.3 * facts["estimated_bytes"]
     assert "estimated by formula" in printed("memory resnet8 --inference")
     assert "estimated by formula" not in printed(f"memory {model} --inference")

@@ -34,6 +34,33 @@ def test_text() -> None:
         assert word in done.stdout
 
 
+def test_latency_is_that_of_a_micro_batch_in_all_stages() -> None:
+    """A pipeline of 4 IPUs has 4 slots of a micro-batch in inference, 8 of both passes in training (grouped)."""
+    for words, slots in (("--ipus 4 --inference", 4), ("--ipus 4", 8), ("--ipus 4 --schedule interleaved", 4)):
+        facts = json.loads(run(f"predict resnet50 --batch 20 --accumulation 8 --format json {words}").stdout)
+        slot = facts["terms_seconds"]["compute"] / 8
+        latency = facts["micro_batch_latency_seconds"] - 20 * 150_528 / 12.5e9  # images come over 100 GbE
+        assert latency == pytest.approx(slots * slot, rel=0.01)
+        assert latency > 20 / facts["samples_per_second"]
+    assert re.search(r"latency +[\d.]+ ms of a micro-batch", run(RESNET).stdout)
+
+
+def test_remedies_are_flags_with_which_the_job_fits() -> None:
+    said = run("predict gpt2 --batch 8 --optimiser adam --system pod16").stdout
+    _, _, remedies = said.partition("\nRemedies, each of which suffices:\n  ")
+    flags, _, need = remedies.splitlines()[0].rpartition(": ")
+    assert "of 897 MiB on IPU" in need
+    command = f"predict gpt2 --batch 8 --optimiser adam --system pod16 {flags.replace(' and ', ' ')} --format json"
+    assert json.loads(run(command).stdout)["memory"]["verdict"] == "fits"
+    assert "Remedies" not in run(RESNET).stdout
+
+
+def test_instances_are_compared_with_numa_nodes() -> None:
+    said = run(f"{RESNET} --system pod64 --hosts 4 --instances 16").stdout
+    assert "instances     up to 4 on each of 4 hosts: a host should have as many NUMA nodes" in said
+    assert "NUMA" not in run(RESNET).stdout
+
+
 def test_rates_below_one_have_significant_digits() -> None:
     """Attention over a sample of that length takes so long that the other costs vanish in floating-point sums."""
     said = run("predict t5-small --length 100000").stdout

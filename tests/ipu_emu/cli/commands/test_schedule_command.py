@@ -30,6 +30,25 @@ def test_text() -> None:
     assert "6 slots: ramp-up 2, main 2, ramp-down 2\nat most 2 micro-batches in flight\n" in said
 
 
+@pytest.mark.parametrize(("kind", "latency"), [("grouped", 23), ("interleaved", 16)])
+def test_ramps_use_half_of_the_ipus_and_latency_is_that_of_a_micro_batch(kind: str, latency: int) -> None:
+    said = printed(f"schedule --kind {kind} --stages 4 --count 16")
+    assert "ramp-up uses 50% of the IPUs, main 100%, ramp-down 50%" in said
+    assert f"a micro-batch takes {latency} time units, first task to last" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("grouped", "one enters and one leaves in each slot"), ("interleaved", "enter a FIFO when none leaves")],
+)
+def test_fifos_for_values_that_pass_through(kind: str, reason: str) -> None:
+    """From stage 0 to stage 3, a value enters when the one works and leaves when the other does."""
+    assert reason in printed(f"schedule --kind {kind} --stages 4 --count 16")
+    slots = list(schedule(kind, 4, 16, training=True))
+    both = [len({task.stage for task in slot if task.stage in (0, 3)}) for slot in slots[8:-14]]
+    assert set(both) == ({2} if kind == "grouped" else {1})
+
+
 def test_a_stage_on_all_ipus_runs_alone() -> None:
     """IPUs 0 and 1 wait for the third stage, which keeps both busy."""
     said = printed("schedule --kind grouped --stages 3 --count 3 --mapping 0,1,-1 --inference")

@@ -16,6 +16,7 @@ from ipu_emu.graph import Role, Shards
 from ipu_emu.ops.communication.collective_ops import GATHER_SHARDS
 from ipu_emu.program.instructions import ShardCollectives, leaves, of_type
 from tests.ipu_emu.helpers.pipelined_models import KEPT, PIPELINE, Tower
+from tests.ipu_emu.helpers.sessions import variables
 from tests.ipu_emu.helpers.threaded_instances import Instance, on_instances, session_on
 
 ON = popart.ReplicatedTensorSharding.On
@@ -206,7 +207,7 @@ def test_training_continues_from_a_saved_model() -> None:
     tower = Tower(1)
     session = tower.session(R=2, optimizer=ADAM, **WEIGHTS)
     tower.run(session, 2, R=2)
-    state = values_of(session, tower)
+    state = variables(session)
     other = tower.session(R=2, optimizer=ADAM, **WEIGHTS)
     other.writeWeights(popart.PyWeightsIO(state))
     other.weightsFromHost()

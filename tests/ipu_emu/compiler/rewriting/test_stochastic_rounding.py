@@ -9,7 +9,7 @@ import pytest
 
 from ipu_emu import popart
 from ipu_emu.ops.random.stochastic_rounding import round_stochastically
-from tests.ipu_emu.helpers.sessions import device, options, train
+from tests.ipu_emu.helpers.sessions import device, options, train, variables
 from tests.ipu_emu.helpers.threaded_instances import Instance, on_instances, session_on
 
 #: Numbers between two halves, in every part of the range, and exact ones.
@@ -186,7 +186,7 @@ def test_the_state_of_random_numbers_can_be_kept() -> None:
     first = half.weights(session, steps=1)
     state = session.getRNGState()
     assert state == [3, 0, 1, 0]
-    after_one = {id: value.copy() for id, value in session.weightsByName().items()}
+    after_one = variables(session)
     then = half.weights(session, steps=1)
     for restored in (True, False):
         again = half.session(enableLoadAndOffloadRNGState=True)

@@ -1,0 +1,1 @@
+"""Experiment: a program measured with several instances and replicas, and what limits its scaling."""
