@@ -1,0 +1,131 @@
+"""Inventory of the arguments of Keras' optimizers: each changes a weight as it does in plain Keras.
+
+The rows are the parameters of the signatures, so that a new one without a value in the table here fails.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.helpers.inventory_page import assert_counts
+
+#: A row: arguments with one off its default, and those without it if it needs others.
+Row = tuple[dict[str, Any], ...]
+OPTIMIZERS = (
+    *("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion", "Nadam", "RMSprop", "SGD"),
+)
+#: Arguments that make no difference in plain Keras either. A relative step bounds the rate by 1 / sqrt(step), above
+#: that of the test.
+EQUAL = {"jit_compile": False, "name": "other", "relative_step": False}
+#: Values of the arguments of optimizers, which have many in common.
+OF_OPTIMIZERS: dict[str, Any] = {
+    "learning_rate": 0.5, "momentum": 0.5, "beta_1": 0.999, "beta_2": 0.4, "epsilon": 0.2, "amsgrad": True,
+    "rho": 0.3, "centered": True, "initial_accumulator_value": 0.7, "learning_rate_power": -0.2, "beta": 0.5,
+    "l1_regularization_strength": 0.2, "l2_regularization_strength": 0.2, "l2_shrinkage_regularization_strength": 0.2,
+    "beta_2_decay": -0.3, "epsilon_1": 0.5, "epsilon_2": 5.0, "clip_threshold": 0.1,
+    "weight_decay": 0.3, "clipnorm": 0.1, "clipvalue": 0.1, "global_clipnorm": 0.1,
+    "nesterov": ({"nesterov": True, "momentum": 0.5}, {"momentum": 0.5}),
+    "adaptive_epsilon": ({"adaptive_epsilon": True, "epsilon": 0.1}, {"epsilon": 0.1}),
+    "use_ema": ({"use_ema": True, "ema_overwrite_frequency": 2},),
+    "ema_momentum": (
+        {"use_ema": True, "ema_overwrite_frequency": 2, "ema_momentum": 0.3},
+        {"use_ema": True, "ema_overwrite_frequency": 2},
+    ),
+    "ema_overwrite_frequency": ({"use_ema": True, "ema_overwrite_frequency": 1}, {"use_ema": True}),
+}  # fmt: skip
+
+
+def parameters(function: Callable[..., Any]) -> list[str]:
+    """The names of the parameters that a caller can give."""
+    every = inspect.signature(function).parameters.values()
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [parameter.name for parameter in every if parameter.kind in named and parameter.name != "self"]
+
+
+def rows_of(values: dict[str, Any], names: Sequence[str]) -> dict[str, Row]:
+    return {
+        name: value if isinstance(value, tuple) and isinstance(value[0], dict) else ({name: value},)
+        for name, value in only(values, names).items()
+    }
+
+
+def assert_rows(
+    both: Any, rows: dict[str, Row], equal: dict[str, Any], outcomes: Callable[[list[dict[str, Any]]], list[Any]]
+) -> None:
+    """Compare the outcome of each row with that of plain Keras, where it differs from the outcome without it."""
+    pairs = [({},), *rows.values(), *(({name: value},) for name, value in equal.items())]
+    expected, actual = both(lambda: outcomes([arguments for pair in pairs for arguments in pair]))
+    assert len(expected) == len(actual)
+    theirs, ours = iter(expected), iter(actual)
+    (plain,) = expected[:1]
+    for name, pair in zip(("", *rows, *equal), pairs, strict=True):
+        results = [next(theirs) for _ in pair]
+        for result, other in zip(results, ours, strict=False):
+            assert is_same(other, result), (name, other, result)
+        if name:
+            assert is_same(results[0], (*results[1:], plain)[0]) == (name in equal), name
+
+
+def is_same(result: Sequence[Any], other: Sequence[Any]) -> bool:
+    shapes = [np.shape(array) for array in result] == [np.shape(array) for array in other]
+    return shapes and all(np.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(result, other, strict=True))
+
+
+def optimizers(keras: Any) -> list[Any]:
+    base = keras.optimizers.Optimizer
+    kinds = {kind for kind in vars(keras.optimizers).values() if inspect.isclass(kind) and issubclass(kind, base)}
+    return sorted(kinds - {base}, key=lambda kind: kind.__name__)
+
+
+def own_parameters(keras: Any, kind: Any) -> list[str]:
+    """The parameters of an optimizer; of those that all have only SGD's."""
+    shared = parameters(keras.optimizers.Optimizer)
+    return [name for name in parameters(kind) if kind is keras.optimizers.SGD or name not in shared]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_argument_of_an_optimizer_has_the_effect_of_plain_keras(tf2: Any, both: Any, name: str) -> None:
+    kind = getattr(tf2.keras.optimizers, name)
+    own = own_parameters(tf2.keras, kind)
+    rows, equal = rows_of(OF_OPTIMIZERS, own), only(EQUAL, own)
+    assert set(own) == rows.keys() | equal.keys()
+    assert_rows(both, rows, equal, partial(updated, tf2, kind))
+
+
+def updated(tf: Any, kind: Any, many: list[dict[str, Any]]) -> list[Any]:
+    """The variables that optimizers with these arguments have updated in one program, three times.
+
+    The gradients change their signs, of which some optimizers use no more.
+    """
+    optimizers = [kind(**{"learning_rate": 0.1} | arguments) for arguments in many]
+    factor = tf.Variable(1.0)
+    variables = [tf.Variable([[0.5, -1.0, 2.0], [0.1, 0.0, -0.2]]) for _ in many]
+    for optimizer, variable in zip(optimizers, variables, strict=True):
+        optimizer.build([variable])
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def step() -> None:
+        for optimizer, variable in zip(optimizers, variables, strict=True):
+            optimizer.apply_gradients([((variable * 0.5 - [0.3, 0.1, -0.2]) * factor, variable)])
+        factor.assign(-0.7 * factor)
+
+    for _ in range(3):
+        tf.distribute.get_strategy().run(step)
+    return [[variable.numpy()] for variable in variables]
+
+
+def test_the_count_of_the_arguments(tf2: Any) -> None:
+    keras = tf2.keras
+    assert [kind.__name__ for kind in optimizers(keras)] == list(OPTIMIZERS)
+    count = sum(len(own_parameters(keras, kind)) for kind in optimizers(keras))
+    assert_counts("arguments of Keras' optimizers", count, 0, 0)
+
+
+def only(values: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name in names}
