@@ -39,8 +39,7 @@ def test_a_killed_measurement_leaves_no_job(tmp_path: Path, signum: signal.Signa
     program, started = tmp_path / "slow.py", tmp_path / "started"
     program.write_text(SLOW)
     tag = f"DEPENDENT_TAG={tmp_path}"
-    command = ["-m", "ipu_emu", "scale", "--run", f"{program} {started}"]
-    command += ["--instances", "1", "--batch", "1", "--force"]
+    command = ["-m", "ipu_emu", "scale", "--run", "--sizes", "1x1,1x2", "--", sys.executable, program, started]
     process = subprocess.Popen(
         [sys.executable, *command],
         env=os.environ | {"DEPENDENT_TAG": str(tmp_path)},

@@ -89,7 +89,7 @@ def check_ordinal(value: Any) -> int:
 
 def check_prefetch_depth(value: int | None) -> int:
     """Return a number of elements, by default 3; raise ValueError if it is not a valid prefetch depth."""
-    value = value or _DEFAULT_DEPTH
+    value = _DEFAULT_DEPTH if value is None else value
     if not hasattr(type(value), "__index__"):
         raise ValueError(f"prefetch_depth must be a whole number, not {value!r}")
     if value < 1:
