@@ -38,7 +38,7 @@ class IPUInfeedQueue:
         data_to_prefetch: int | None = None,
     ) -> None:
         check_ordinal(device_ordinal)
-        self._prefetch_depth = check_prefetch_depth(prefetch_depth)
+        self._prefetch_depth = check_prefetch_depth(prefetch_depth or None)  # 0 is the default here, as None
         if not isinstance(dataset, dataset_ops.DatasetV2 | dataset_ops.DatasetV1):
             raise TypeError(f"IPUInfeedQueue takes a tf.data.Dataset, found {type(dataset).__name__}")
         self._dataset = dataset
