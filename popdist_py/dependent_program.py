@@ -6,7 +6,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 _PR_SET_PDEATHSIG = 1
 
@@ -19,6 +20,16 @@ def dependent(command: Sequence[str]) -> list[str]:
     if shutil.which(command[0]) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
     return [sys.executable, "-IS", __file__, str(os.getpid()), *command]
+
+
+@contextmanager
+def sigterm_as_exit() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM, so that the program that runs is ended and files are removed, as with Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _become(parent: int, command: list[str]) -> None:

@@ -38,11 +38,12 @@ def wait_until(condition, seconds: float) -> bool:
 def test_a_killed_measurement_leaves_no_job(tmp_path: Path, signum: signal.Signals) -> None:
     program, started = tmp_path / "slow.py", tmp_path / "started"
     program.write_text(SLOW)
+    (scratch := tmp_path / "scratch").mkdir()
     tag = f"DEPENDENT_TAG={tmp_path}"
     command = ["-m", "ipu_emu", "scale", "--run", "--sizes", "1x1,1x2", "--", sys.executable, program, started]
     process = subprocess.Popen(
         [sys.executable, *command],
-        env=os.environ | {"DEPENDENT_TAG": str(tmp_path)},
+        env=os.environ | {"DEPENDENT_TAG": str(tmp_path), "TMPDIR": str(scratch)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -51,6 +52,7 @@ def test_a_killed_measurement_leaves_no_job(tmp_path: Path, signum: signal.Signa
         process.send_signal(signum)
         process.wait(30)
         assert wait_until(lambda: not processes_with(tag), 20)
+        assert signum is signal.SIGKILL or not list(scratch.glob("ipu-emu-*")), "files are left"
     finally:
         for pid in processes_with(tag):
             os.kill(pid, signal.SIGKILL)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 import popdist_py
 from ipu_emu.errors import EmulatorError
+from popdist_py.dependent_program import sigterm_as_exit
 
 _HELP = """Run PROGRAM with three kinds of step data on 1, 2, 4 ... instances, and report what limits it.
 
@@ -87,7 +84,7 @@ def hostio(
         check_png()
     measured = MeasuredProgram((program, *arguments), replicas_per_instance, steps, timeout)
     runs = []
-    with _sigterm_as_exit():
+    with sigterm_as_exit():
         for run in measure(measured, counts_of(instances)):
             click.echo(f"{counted(run.instances, 'instance')}, {run.mode:9}  {rate(run):>12}")
             runs.append(run)
@@ -97,13 +94,3 @@ def hostio(
         if path:
             write(path, runs, said)
             click.echo(f"written: {path}", err=True)
-
-
-@contextmanager
-def _sigterm_as_exit() -> Iterator[None]:
-    """Raise SystemExit on SIGTERM, so that the running job ends too, as with Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -22,6 +22,7 @@ from ipu_emu.cli.arguments.job_options import (
 from ipu_emu.cli.arguments.model_options import ModelCommand
 from ipu_emu.cli.output.printing import check_outputs, print_json, say, write
 from ipu_emu.errors import EmulatorError
+from popdist_py.dependent_program import sigterm_as_exit
 from popdist_py.files.bounded_read import read_file
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _measure(plan: Plan, outputs: dict[str, Path | None], host_io: bool, form: s
         raise EmulatorError(f"--output {picture}: pictures are .svg or .png; use one of these, or --html")
     check_outputs(**outputs)
     click.echo(plan.text(), err=True)
-    with TemporaryDirectory(prefix="ipu-emu-executables-") as cache:
+    with sigterm_as_exit(), TemporaryDirectory(prefix="ipu-emu-executables-") as cache:
         runs = measure(plan, launched(plan, Path(cache)), lambda line: click.echo(line, err=True))
         fitted = fit(runs)
         facts = experiment_facts(runs, fitted, shlex.join(["ipu-emu", *sys.argv[1:]]))
@@ -178,8 +179,8 @@ def _measure(plan: Plan, outputs: dict[str, Path | None], host_io: bool, form: s
             facts["pod"] = scale_facts(points[0].prediction.job.title, fitted.shares.scaling, points, [])
         except EmulatorError as error:
             facts["warnings"].append(f"no prediction for a Pod: {error}")
-    if host_io:
-        facts["host_io"] = _host_io(plan)
+        if host_io:
+            facts["host_io"] = _host_io(plan)
     if form == "json":
         print_json(facts)
     else:
