@@ -158,10 +158,10 @@ class CompileRequest:
         if sizes:
             network(self.model, **sizes)  # checks that the model takes these sizes
         if self.layers is not None:
-            if "layers" not in inspect.signature(CATALOGUE[self.model].build).parameters:
-                raise EmulatorError(
-                    f"{self.model} has a fixed number of layers; use mlp, transformer, bert-base or gpt2"
-                )
+            builders = {name: inspect.signature(entry.build).parameters for name, entry in CATALOGUE.items()}
+            if "layers" not in builders[self.model]:
+                others = ", ".join(name for name, parameters in builders.items() if "layers" in parameters)
+                raise EmulatorError(f"{self.model} has a fixed number of layers; use one of {others}")
             sizes["layers"] = self.layers
         if self.model.startswith("bert"):
             sizes["masked"] = self.masked or masked_positions(sizes.get("length", 128))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.hardware import System
 from ipu_emu.program.clock.machine import WIDEST
 from ipu_emu.session.memory_remedies import Change, RemedyKind
@@ -32,7 +33,7 @@ def memory_changes(
 
     ``recompute`` is the value of its field that recomputes activations.
     """
-    has_states = request.training and request.optimiser != "sgd"
+    has_states = request.training and OPTIMISERS[request.optimiser].states > 0
     if has_states and request.replicas > 1 and "states" not in request.shared:
         yield _off_or_shared(RemedyKind.STATES_SHARDED, "shared", "states")
     for kind, what in _OFF_CHIP.items() if system.generation.streaming_memory else ():

@@ -237,12 +237,16 @@ _STYLE = (
 
 def _page(title: str, chart: Chart, facts: Any) -> str:
     rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>\n" for name, value in _flat("", facts))
-    data = json.dumps(facts, indent=1).replace("<", "\\u003c")  # which could end the element, or keep it open
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
         f"<style>{_STYLE}</style>\n<h1>{escape(title)}</h1>\n{chart.svg()}\n<h2>Numbers</h2>\n<table>\n{rows}</table>\n"
-        f'<script type="application/json" id="facts">\n{data}\n</script></html>\n'
+        f'<script type="application/json" id="facts">\n{script_json(facts)}\n</script></html>\n'
     )
+
+
+def script_json(value: Any, *, indent: int | None = 1) -> str:
+    """JSON for a script element, which a ``<`` could end or keep open; what JSON has no type for becomes text."""
+    return json.dumps(value, indent=indent, default=str).replace("<", "\\u003c")
 
 
 def _flat(name: str, value: Any) -> list[tuple[str, str]]:

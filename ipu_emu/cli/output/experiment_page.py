@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gcl.drawing.canvas import INK, MARGIN
-from ipu_emu.cli.output.chart import COLOURS, Axes, Chart, document
+from ipu_emu.cli.output.chart import COLOURS, Axes, Chart, document, script_json
 from ipu_emu.cli.output.experiment_report import advices, experiment_text, law_lines, limit_line
 from ipu_emu.cli.output.scale_report import throughput_curves
 from ipu_emu.predict.experiment.step_use import PARTS
@@ -93,12 +92,11 @@ def experiment_page(facts: Mapping[str, Any]) -> bytes:
     tries = "".join(f"<li>{escape(advice)}</li>" for advice in advices(facts))
     warned = "".join(f'<p class="finding">{escape(line)}</p>' for line in facts["warnings"])
     laws = "".join(f"<p>{escape(line)}</p>" for line in law_lines(facts["laws"]))
-    data = json.dumps(facts, indent=1).replace("<", "\\u003c")  # which could end the element, or keep it open
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{style}</style>\n'
         f"<header><h1>{title}</h1></header><section>{warned}<h2>Limits</h2>{limited}"
         f"<h2>What to try</h2><ul>{tries}</ul>"
         f'<h2>Speed-up and time</h2><div class="scroll">{experiment_chart(facts).svg()}</div>{laws}'
         f"<h2>Numbers</h2><pre>{escape(experiment_text(facts))}</pre></section>\n"
-        f'<script type="application/json" id="facts">\n{data}\n</script></html>\n'
+        f'<script type="application/json" id="facts">\n{script_json(facts)}\n</script></html>\n'
     ).encode()

@@ -82,7 +82,7 @@ def _configuration(runs: Measurements, fit: Fit, configuration: Configuration) -
         "efficiency": speedup.value / ratio,
         "efficiency_90": [speedup.low / ratio, speedup.high / ratio],
         "serial_fraction": karp_flatt(speedup.value, int(ratio)) if ratio >= 2 and ratio % 1 == 0 else None,
-        "parts_seconds": {name: runs.part(configuration, index) for index, name in enumerate(PARTS)},
+        "parts_seconds": {name: runs.part(configuration, name) for name in PARTS},
         "collectives_per_step": runs.median(configuration, "calls", every),
         "collective_bytes_per_step": runs.median(configuration, "nbytes", every),
         "timed_steps": sum(use.steps for use in runs.uses[configuration]),
@@ -101,7 +101,7 @@ def _laws(runs: Measurements, fit: Fit) -> dict[str, Any]:
         compute = 1.0
     alone = compute + fixed
     constant = fixed / alone
-    reduction = fixed + sum(runs.part(last, index) for index in (2, 3))
+    reduction = fixed + runs.part(last, "waiting") + runs.part(last, "collectives")
     ratios = [c.replicas / base.replicas for c in diagonal]
     contention, coherence = universal_fit(ratios, [fit.speedups[c].value for c in diagonal])
     most = max([*ratios, 2.0])

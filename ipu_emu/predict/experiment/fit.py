@@ -140,7 +140,8 @@ class _Model:
             return dict(zip(("t", "t_cores", "c", "call"), terms, strict=True)), fitted
         work = self.numbers("work", rounds)
         waiting, moving = (
-            np.array([self.runs.part(c, index, rounds) for c in self.configurations]) for index in (2, 3)
+            np.array([self.runs.part(c, name, rounds) for c in self.configurations])
+            for name in ("waiting", "collectives")
         )
         own, work_fitted = _solved([self.share, self.crowded, ones], work, step)
         calls, moved = _solved([self.numbers(name, rounds) for name in ("calls", "nbytes")], moving, step)

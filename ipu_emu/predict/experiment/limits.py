@@ -8,7 +8,6 @@ from gcl.drawing.units import counted
 from ipu_emu.predict.experiment.fit import Fit
 from ipu_emu.predict.experiment.measuring import Measurements
 from ipu_emu.predict.experiment.plan import Configuration
-from ipu_emu.predict.experiment.step_use import PARTS
 from ipu_emu.trace.findings import Cause
 
 #: Smaller shares of a step are no limit.
@@ -61,7 +60,7 @@ def _findings(runs: Measurements, configuration: Configuration) -> list[Limit | 
         for finding in use.findings
         if finding.cause not in _OUTSIDE_STEPS
     ]
-    share = runs.part(configuration, PARTS.index("waiting")) / use.seconds
+    share = runs.part(configuration, "waiting") / use.seconds
     text = f"{share:.0%} of a step instances wait for the slowest"
     return [*named, Limit(share, text, "equal shares of work and data, one instance per core and NUMA node")]
 

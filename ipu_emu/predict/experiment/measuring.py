@@ -68,10 +68,10 @@ class Measurements:
         """The median of a number of the steps in some ``rounds``."""
         return float(np.median([getattr(self.uses[configuration][index], name) for index in rounds]))
 
-    def part(self, configuration: Configuration, index: int, rounds: Sequence[int] | None = None) -> float:
-        """The median of a part of the steps, by its place in ``PARTS``, in some rounds, or all."""
+    def part(self, configuration: Configuration, name: str, rounds: Sequence[int] | None = None) -> float:
+        """The median of one of ``PARTS`` of the steps in some rounds, or all."""
         every = range(self.rounds) if rounds is None else rounds
-        return float(np.median([self.uses[configuration][number].parts[index] for number in every]))
+        return float(np.median([self.uses[configuration][index].part(name) for index in every]))
 
 
 #: Runs a command in a folder for its trace, for some seconds, and returns its step.

@@ -26,6 +26,7 @@ _PART_OF = {
     **dict.fromkeys(map(str, (Category.HOST_IO, Category.DATA)), 1),
     str(Category.COLLECTIVES): 3,
 }
+_WAITING, _COLLECTIVES, _OTHER = map(PARTS.index, ("waiting", "collectives", "other"))
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class StepUse:
     """Seconds of a step, by part if the recorder saw it; ``source`` is what told the time.
 
     ``calls`` and ``nbytes``: collectives of an instance in a step. ``samples`` of all replicas, 0 if not known.
-    ``steps``: how many were timed; ``findings``: what limits the run; ``life``: seconds of the run.
+    ``steps``: how many were timed; ``findings``: what limits the run.
     """
 
     seconds: float
@@ -48,7 +49,11 @@ class StepUse:
     @property
     def work(self) -> float:
         """Seconds outside collectives."""
-        return self.seconds - self.parts[2] - self.parts[3]
+        return self.seconds - self.part("waiting") - self.part("collectives")
+
+    def part(self, name: str) -> float:
+        """Seconds of one of ``PARTS``."""
+        return self.parts[PARTS.index(name)]
 
 
 def recorded_use(run: Run, batch: int = 0) -> StepUse | None:
@@ -65,8 +70,8 @@ def recorded_use(run: Run, batch: int = 0) -> StepUse | None:
     begin, end = max(begins[0] for begins in steps), min(begins[-1] for begins in steps)
     calls, nbytes, waits = _messages(analysis, int(begin), int(end))
     count = float(min(map(len, steps)) - 1)
-    waiting = min(waits / count, mean[3])
-    mean[2:4] = waiting, mean[3] - waiting
+    mean[_WAITING] = min(waits / count, mean[_COLLECTIVES])
+    mean[_COLLECTIVES] -= mean[_WAITING]
     return StepUse(
         float(np.mean(periods)),
         parts=tuple(map(float, mean)),
@@ -98,10 +103,10 @@ def _typical(process: Process, begins: NDArray[np.int64]) -> tuple[float, NDArra
     own, at = self_times(spans), np.searchsorted(begins, spans["begin"], "right") - 1
     parts = np.zeros(len(PARTS))
     for number in np.unique(spans["name"]):
-        part = _PART_OF.get(process.trace.names[int(number)].category, 4)
+        part = _PART_OF.get(process.trace.names[int(number)].category, _OTHER)
         parts[part] += own[(spans["name"] == number) & np.isin(at, middle)].sum()
     parts, seconds = parts / len(middle) / 1e9, float(periods[middle].mean()) / 1e9
-    parts[4] = max(seconds - parts[:4].sum(), 0.0)
+    parts[_OTHER] = max(seconds - parts[:_OTHER].sum(), 0.0)
     return seconds, parts * seconds / parts.sum()
 
 

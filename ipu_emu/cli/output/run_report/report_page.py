@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from string import Template
 from typing import Any
 
+from ipu_emu.cli.output.chart import script_json
 from ipu_emu.cli.output.run_report.charts.colours import CATEGORIES
 from ipu_emu.cli.output.run_report.charts.figure import Figure
 from ipu_emu.cli.output.run_report.charts.library import MISSING, library_script, packed
@@ -23,12 +23,12 @@ def report_html(analysis: RunAnalysis, data: Mapping[str, Any]) -> bytes:
     folder = files("ipu_emu.cli.output.run_report")
     parts = {name: folder.joinpath(file).read_text(encoding="utf-8") for name, file in _FILES.items()}
     page = Template(folder.joinpath("report.html").read_text(encoding="utf-8"))
-    parts |= {"charts": _json(page_charts(data)), "colours": _json(CATEGORIES)}
+    parts |= {"charts": script_json(page_charts(data), indent=None), "colours": script_json(CATEGORIES, indent=None)}
     return page.substitute(
         parts,
         title=escape(f"{analysis.run.folder}: traced run"),
-        data=_json(data),
-        spans=_json(packed_lanes(analysis.run)),
+        data=script_json(data, indent=None),
+        spans=script_json(packed_lanes(analysis.run), indent=None),
     ).encode(errors="replace")
 
 
@@ -40,11 +40,6 @@ _FILES = {
     "program": "program.js",
     "report": "report.js",
 }
-
-
-def _json(value: Any) -> str:
-    """JSON that is safe in a script element."""
-    return json.dumps(value, default=str).replace("<", "\\u003c")
 
 
 def page_charts(data: Mapping[str, Any]) -> Mapping[str, Any]:
