@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,7 @@ def accumulation_of(model: Any, extension: Extension, steps: int) -> int:
 
 def _joined(*arrays: Any) -> Any:
     """The predictions of [steps, replicas, batch, ...] one after the other."""
-    rows = [array.reshape(-1, *array.shape[3:]) if array.ndim > 2 else array.reshape(-1) for array in arrays]
+    rows = [array.reshape(prod(array.shape[:3]), *array.shape[3:]) for array in arrays]
     return ops.convert_to_tensor(np.concatenate(rows) if len(rows) > 1 else rows[0])
 
 

@@ -315,3 +315,9 @@ def test_images_are_flipped_at_random(tf2: Any, strategy: Any) -> None:
     turned = [(image[:, ::-1] == other).all() for image, other in zip(images, x, strict=True)]
     assert all(a != b for a, b in zip(unchanged, turned, strict=True))
     assert 0 < sum(unchanged) < 8
+
+
+def test_predictions_without_elements_keep_their_shape(tf2: Any, both: Any) -> None:
+    crop = tf2.keras.layers.Cropping1D
+    expected, actual = both(lambda: tf2.keras.Sequential([crop(2)]).predict_on_batch(np.zeros((2, 4, 3), np.float32)))
+    assert actual.shape == expected.shape == (2, 0, 3)
