@@ -18,6 +18,7 @@ from ipu_emu.poptorch.aten.call import Call, check_arguments, tensors_in
 from ipu_emu.poptorch.aten.random import RANDOM
 from ipu_emu.poptorch.aten.table import RULES
 from ipu_emu.poptorch.blocks import BlockLog
+from ipu_emu.poptorch.dtypes import as_numpy
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 from ipu_emu.poptorch.tracing.host_arithmetic import host_result
@@ -199,7 +200,7 @@ class OpRecorder(TorchDispatchMode):
         rule = RULES.get(name)
         if rule is None:
             self.unknown.setdefault(f"aten::{name}", []).append(self.where())
-            return [self.writer.constant(call.array(result)) if result.numel() else None for result in results]
+            return [self.writer.constant(as_numpy(result)) if result.numel() else None for result in results]
         try:
             outputs = rule(call)
         except EmulatorError as error:
