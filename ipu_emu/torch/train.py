@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -92,7 +92,7 @@ def train(
         if _is_offline(options):
             run.compile()
             return module
-        with _checkpoints(checkpoints) as store, closing(run):
+        with nullcontext() if checkpoints is None else Checkpoints(checkpoints) as store, closing(run):
             run.train(epochs, store, checkpoint_every, after_epoch)
     return module
 
@@ -240,15 +240,6 @@ def _share(module: torch.nn.Module, job: _Job) -> None:
                 plain = tensor.detach().to(torch.float32) if tensor.dtype is torch.bfloat16 else tensor.detach()
                 first = popdist_py.broadcast(np.ascontiguousarray(plain.numpy()), 0)
                 tensor.copy_(torch.from_numpy(first).reshape(tensor.shape))
-
-
-@contextmanager
-def _checkpoints(folder: str | Path | None) -> Iterator[Checkpoints | None]:
-    if folder is None:
-        yield None
-        return
-    with Checkpoints(folder) as store:
-        yield store
 
 
 class _Training:

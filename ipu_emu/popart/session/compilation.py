@@ -24,7 +24,7 @@ from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.onnx.files import Source
 from ipu_emu.onnx.read import OnnxModel, read
 from ipu_emu.popart.builder.graph_transformer import GraphTransformer
-from ipu_emu.popart.devices.device_manager import DeviceInfo, printed
+from ipu_emu.popart.devices.device_manager import PRINTED, DeviceInfo
 from ipu_emu.popart.ir.serialised_ir import IrView
 from ipu_emu.popart.logger import getLogger
 from ipu_emu.popart.options.dataflow import DataFlow
@@ -257,7 +257,7 @@ def _check_distributed(device: DeviceInfo, options: SessionOptions) -> None:
     if options.enableDistributedReplicatedGraphs and device.type not in _HARDWARE:
         raise EmulatorError(
             "Only IPU Hardware devices supported with distributed replicated graphs. Unsupported device type "
-            f"{printed(device.type)}"
+            f"{PRINTED[device.type]}"
         )
 
 

@@ -23,7 +23,7 @@ from ipu_emu.hostio.step_runner import StepRunner
 from ipu_emu.hostio.weights_digest import report_digest
 from ipu_emu.onnx.files import Source
 from ipu_emu.onnx.read import initializers
-from ipu_emu.popart.devices.device_manager import DeviceInfo, printed
+from ipu_emu.popart.devices.device_manager import PRINTED, DeviceInfo
 from ipu_emu.popart.ir.serialised_ir import serialised
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import InputShapeInfo
@@ -109,7 +109,7 @@ class Session:
     def compileAndExport(self, filename: str) -> None:
         """Compile for IPUs, and write the executable to a file."""
         if self.deviceInfo.type not in (DeviceType.Ipu, DeviceType.OfflineIpu):
-            raise SessionError(f"Executables for device type {printed(self.deviceInfo.type)} cannot be saved")
+            raise SessionError(f"Executables for device type {PRINTED[self.deviceInfo.type]} cannot be saved")
         self._use(self._compilation.prepared())
         self.saveExecutable(filename)
 

@@ -32,12 +32,6 @@ from ipu_emu.session.memory_remedies import RemedyKind
 from ipu_emu.session.options.compile_options import cache_folder, compile_options, loss_scaler, with_streams
 from ipu_emu.session.options.session_options import SessionOptions
 
-_RETURNS = {
-    OutputMode.Final: Return.FINAL,
-    OutputMode.EveryN: Return.EVERY_N,
-    OutputMode.All: Return.ALL,
-    OutputMode.Sum: Return.SUM,
-}
 _MOST_IPUS = 64
 #: Generations of offline IPUs by PopTorch's number.
 _VERSIONS = {int(version.removeprefix("ipu")): version for version in GENERATIONS}
@@ -52,14 +46,6 @@ _WORDS = {
     RemedyKind.RECOMPUTE: 'options._Popart.set("autoRecomputation", 1)',
 }
 _FURTHER = "A model in float16 (module.half()), or smaller micro-batches and more of them, also need less"
-
-
-def output_mode(options: Options, *, training: bool) -> OutputMode:
-    """Return the mode of outputs: if none was chosen, Final for training and All for inference."""
-    chosen: OutputMode = options.output_mode
-    if chosen is not OutputMode.Default:
-        return chosen
-    return OutputMode.Final if training else OutputMode.All
 
 
 def compile_trace(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> CompiledProgram:
@@ -81,7 +67,7 @@ def _compiled(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> 
     chosen = compile_options(
         session,
         batches,
-        _anchors(trace, options, training=training),
+        _anchors(trace, options),
         ModelProperties(),
         ipus=ipus,
         training=_training_options(trace, session, rule),
@@ -210,15 +196,12 @@ def _check_depth(options: Options, stages: int, *, training: bool) -> None:
 # Anchors
 
 
-def _anchors(trace: ModuleTrace, options: Options, *, training: bool) -> tuple[Anchor, ...]:
-    mode = output_mode(options, training=training)
+def _anchors(trace: ModuleTrace, options: Options) -> tuple[Anchor, ...]:
+    mode = options.output_mode
     ids = dict.fromkeys(output for output in trace.outputs if isinstance(output, str))
-    anchors = {id: Anchor(id, _RETURNS[mode], int(options.output_return_period)) for id in ids}
+    anchors = {id: Anchor(id, Return(mode.name), int(options.output_return_period)) for id in ids}
     anchors |= {id: Anchor(id, Return.ALL) for id in trace.changed_inputs.values() if id not in anchors}
-    for short, (long, own, period) in options.anchored_tensors.items():
+    for id, own, period in options.anchored_tensors.values():
         chosen = mode if own in (None, OutputMode.Default) else own
-        if long in anchors:
-            continue
-        anchors[long] = Anchor(long, _RETURNS[chosen], int(period))
-        del short
+        anchors.setdefault(id, Anchor(id, Return(chosen.name), int(period)))
     return tuple(anchors.values())

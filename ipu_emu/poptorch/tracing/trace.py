@@ -75,6 +75,7 @@ class _Tracer:
         self.storages = Storages(self.writer, earlier)
         self.log = BlockLog()
         self.recorder = OpRecorder(self.writer, self.storages, self.log)
+        self.composite = self.recorder.composite
         self.losses: list[str] = []
         self.variables: dict[str, Any] = {}
         self.training, self.multi_conv = False, False
@@ -211,15 +212,6 @@ class _Tracer:
     def convolutions(self) -> int:
         """The number of convolutions so far."""
         return sum(op.type in ("Conv", "ConvTranspose") for op in self.writer.graph.ops)
-
-    def composite(self, name: str, arguments: dict[str, Any], aside: Callable[[], Any]) -> Any:
-        """Record one op; ``aside`` computes its results on the host."""
-        self.recorder.paused = True
-        try:
-            out = aside()
-        finally:
-            self.recorder.paused = False
-        return self.recorder.composite(name, arguments, out)
 
     # Losses
 
