@@ -83,7 +83,7 @@ class Session:
         self.accumulationFactor = self._options.accumulation()
         graph, source = self._compilation.graph, self._compilation.source
         read_from_all = self._compilation.step.options.locations.read_from_all
-        self._weights = HostWeights(graph, self._compilation.gradients, read_from_all=read_from_all)
+        self._weights = HostWeights(graph, self._compilation.step.gradients, read_from_all=read_from_all)
         self._external = ExternalVariables(source.template, source.external)
         self._steps = StepRunner(
             data_mode(self._options),
@@ -355,9 +355,7 @@ class Session:
         """Ids of all tensors of the transformed model."""
         return set(self._compilation.graph.tensors)
 
-    def getTensorIds(self) -> set[str]:
-        """Ids of all tensors of the transformed model, as ``getAllTensorIds``."""
-        return self.getAllTensorIds()
+    getTensorIds = getAllTensorIds
 
     @without_effect("resetProfile")
     def getSummaryReport(self, resetProfile: bool = True) -> str:

@@ -88,21 +88,21 @@ def _numeric_extreme(comparison: str) -> Rule:
     return rule
 
 
+_POWERS: dict[float, Callable[[Value], Value]] = {
+    2: lambda x: x * x,
+    1: lambda x: x.op("Identity"),
+    0.5: lambda x: x.op("Sqrt"),
+    -0.5: lambda x: x.op("Sqrt").op("Reciprocal"),
+    -1: lambda x: x.op("Reciprocal"),
+}
+
+
 def _pow(call: Call) -> Value:
     base, exponent = call["self"], call["exponent"]
     if isinstance(exponent, int | float) and not isinstance(exponent, bool):
         x = call.as_type(base, call.dtype)
-        if exponent == 2:
-            return x * x
-        if exponent == 0.5:
-            return x.op("Sqrt")
-        if exponent == 1:
-            return x.op("Identity")
-        if exponent == -1:
-            return x.op("Reciprocal")
-        if exponent == -0.5:
-            return x.op("Sqrt").op("Reciprocal")
-        return x.op("Pow", call.number(exponent, x))
+        power = _POWERS.get(exponent)
+        return x.op("Pow", call.number(exponent, x)) if power is None else power(x)
     a, b = call.common("self", "exponent")
     return a.op("Pow", b)
 

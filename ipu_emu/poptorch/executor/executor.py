@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -369,3 +369,30 @@ class PoplarExecutor(CompiledModule):
         self._finish(trace)
         if content["random"] is not None:
             self._compiled_program().random_state = content["random"]
+
+
+def trainingModel(model: Any, options: Options | None = None, optimizer: Any = None) -> PoplarExecutor:
+    """Wrap ``model``, whose forward computes a loss, to train on emulated IPUs."""
+    return PoplarExecutor(model, options, training=True, optimizer=optimizer)
+
+
+def inferenceModel(model: Any, options: Options | None = None) -> PoplarExecutor:
+    """Wrap ``model`` to run on emulated IPUs."""
+    return PoplarExecutor(model, options, training=False)
+
+
+def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
+    """Return the module in a file, wrapped, with its program; loaded wrappers are not linked to others."""
+    content = read_program(filename)
+    if content["model"] is None:
+        raise AssertionError(
+            f"{filename} is a valid PopTorch file but was created with 'export_model=False', which means you need to "
+            "re-create the model using inferenceModel or trainingModel, and then call loadExecutable"
+        )
+    options = content["options"].clone()
+    options.connectionType(ConnectionType.Always)
+    if edit_opts_fn is not None:
+        edit_opts_fn(options)
+    executor = PoplarExecutor(content["model"], options, training=content["training"], optimizer=content["optimizer"])
+    executor.restore(content)
+    return executor

@@ -33,11 +33,8 @@ class TensorLocationSettings(OptionGroup):
 
     def minElementsForReplicatedTensorSharding(self, min_elements: int) -> TensorLocationSettings:
         """Keep smaller tensors whole."""
-        return self.set(
-            minElementsForReplicatedTensorSharding=checked(
-                "minElementsForReplicatedTensorSharding", min_elements, int
-            )
-        )
+        name = "minElementsForReplicatedTensorSharding"
+        return self.set(**{name: checked(name, min_elements, int)})
 
     def useOnChipStorage(self, use: bool | None = True) -> TensorLocationSettings:
         """Keep the tensors on the IPU, or (False) in Streaming Memory."""
