@@ -7,7 +7,6 @@ iteration.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,53 +28,43 @@ MOST_UNROLLED = 4096
 _NUMBERS = (bool, int, float, np.ndarray, np.generic)
 
 
-def range_loop(before: Any) -> Any:
+def range_loop(
+    before: Any, iterated: Any, extra_test: Any, body: Any, get_state: Any, set_state: Any, names: Any, options: Any
+) -> None:
     """``for i in tf.range(...)`` of AutoGraph."""
-
-    @functools.wraps(before)
-    def loop(
-        iterated: Any, extra_test: Any, body: Any, get_state: Any, set_state: Any, names: Any, options: Any
-    ) -> None:
-        trace = _trace()
-        numbers = None if trace is None or extra_test is not None else _numbers(trace, iterated)
-        if trace is None or numbers is None:
-            before(iterated, extra_test, body, get_state, set_state, names, options)
-            return
-        state = _State(get_state, set_state, names)
-        if _is_outermost(trace) and state.fits():
-            if len(numbers):
-                _section(trace, numbers, body, state)
-            return
-        if len(numbers) > MOST_UNROLLED:
-            before(iterated, extra_test, body, get_state, set_state, names, options)
-            return
-        for number in numbers:
-            body(ops.convert_to_tensor(number))
-
-    return loop
+    trace = _trace()
+    numbers = None if trace is None or extra_test is not None else _numbers(trace, iterated)
+    if trace is None or numbers is None:
+        before(iterated, extra_test, body, get_state, set_state, names, options)
+        return
+    state = _State(get_state, set_state, names)
+    if _is_outermost(trace) and state.fits():
+        if len(numbers):
+            _section(trace, numbers, body, state)
+        return
+    if len(numbers) > MOST_UNROLLED:
+        before(iterated, extra_test, body, get_state, set_state, names, options)
+        return
+    for number in numbers:
+        body(ops.convert_to_tensor(number))
 
 
-def while_loop(before: Any) -> Any:
+def while_loop(before: Any, test: Any, body: Any, get_state: Any, set_state: Any, names: Any, options: Any) -> None:
     """``while condition:`` of AutoGraph, and loops over ranges that are not known or may break."""
-
-    @functools.wraps(before)
-    def loop(test: Any, body: Any, get_state: Any, set_state: Any, names: Any, options: Any) -> None:
-        trace, state = _trace(), _State(get_state, set_state, names)
-        if trace is None or not _is_outermost(trace) or not state.fits():
-            before(test, body, get_state, set_state, names, options)
-            return
-        initial = state.initial()
-        first = ops.convert_to_tensor(test())
-        section = Section("while", trace.position())
-        with trace.in_section(section):
-            starts = state.start(trace, initial)
-            body()
-            ends = state.ends(starts)
-            section.carried = [Carried(*entry) for entry in zip(initial, starts, ends, strict=True)]
-            section.condition = ops.convert_to_tensor(test())
-            section.count = (first, None)
-
-    return loop
+    trace, state = _trace(), _State(get_state, set_state, names)
+    if trace is None or not _is_outermost(trace) or not state.fits():
+        before(test, body, get_state, set_state, names, options)
+        return
+    initial = state.initial()
+    first = ops.convert_to_tensor(test())
+    section = Section("while", trace.position())
+    with trace.in_section(section):
+        starts = state.start(trace, initial)
+        body()
+        ends = state.ends(starts)
+        section.carried = [Carried(*entry) for entry in zip(initial, starts, ends, strict=True)]
+        section.condition = ops.convert_to_tensor(test())
+        section.count = (first, None)
 
 
 def _trace() -> FunctionTrace | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,21 +87,16 @@ class GivenIterator:
         return self.source.dequeue(trace)
 
 
-def next_on_device(before: Any) -> Any:
+def next_on_device(before: Any, self: Any) -> Any:
     """Patch the ``next`` of an iterator, which becomes an infeed of the program that is traced."""
-
-    @functools.wraps(before)
-    def next_internal(self: Any) -> Any:
-        trace = current_trace()
-        if trace is None or context.executing_eagerly():
-            return before(self)
-        key = id(self)
-        if key not in trace.sources:
-            source = trace.sources[key] = ElementSource(self.element_spec)
-            source.set(self)
-        return trace.sources[key].dequeue(trace)
-
-    return next_internal
+    trace = current_trace()
+    if trace is None or context.executing_eagerly():
+        return before(self)
+    key = id(self)
+    if key not in trace.sources:
+        source = trace.sources[key] = ElementSource(self.element_spec)
+        source.set(self)
+    return trace.sources[key].dequeue(trace)
 
 
 def _check_place(trace: FunctionTrace) -> None:
