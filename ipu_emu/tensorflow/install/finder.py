@@ -99,9 +99,8 @@ class Finder(MetaPathFinder):
             target_package = _KERAS_APIS[f"{_FIRST}.keras"]
         if package in _KERAS_APIS:
             check_keras(rest)
-        if package == _IPU:
-            if rest in _REFUSED:
-                raise ModuleNotFoundError(f"{fullname} is not part of the emulator; {_REFUSED[rest]}", name=fullname)
+        if package == _IPU and rest in _REFUSED:
+            raise ModuleNotFoundError(f"{fullname} is not part of the emulator; {_REFUSED[rest]}", name=fullname)
         module = f"{target_package}.{rest}" if rest else target_package
         if rest and package == _IPU:
             module = _own_name(rest) or module

@@ -17,7 +17,7 @@ from ipu_emu.tensorflow.keras.extension import Extension
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod
 from ipu_emu.tensorflow.keras.pipeline_section import is_pipelined, mapping_of, stages_of
 from ipu_emu.tensorflow.keras.step_program import StepProgram
-from ipu_emu.tensorflow.run.configured_system import configured
+from ipu_emu.tensorflow.run.configured_system import configured, ipus_for
 
 
 class StepFunction:
@@ -81,10 +81,7 @@ def replicas_of(model: Any, extension: Extension) -> int:
     shards = 1
     if is_pipelined(model):
         shards = max(mapping_of(extension.options, max(stages_of(model).values()) + 1)) + 1
-    needed = 1
-    while needed < shards:
-        needed *= 2
-    devices = configured().devices
+    needed, devices = ipus_for(shards), configured().devices
     ipus = devices[extension.device] if extension.device < len(devices) else 0
     if ipus < needed or ipus % needed:
         raise ValueError(

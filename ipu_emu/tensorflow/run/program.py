@@ -115,14 +115,13 @@ class Program:
     def _check_pipelines(self) -> None:
         sections = [(part.section, part.section.pipeline.call) for part in self.work if part.section.pipeline]
         check_program([call for _, call in sections])
-        config = self.share.system.config
         for section, call in sections:
             count = call.gradient_accumulation_count
             late = section.count is not None and isinstance(count, int)
             configured = replace(
                 call,
-                allow_recompute=bool(getattr(config, "allow_recompute", False)),
-                io_tiles=bool(config is not None and config.io_tiles.num_io_tiles),
+                allow_recompute=self.share.option("allow_recompute", False),
+                io_tiles=self.share.option("io_tiles.num_io_tiles", 0) > 0,
                 remote_memory=has_remote_memory(self.share.system),
                 gradient_accumulation_count=partial(int, count) if late else count,
                 late=True,
@@ -392,8 +391,7 @@ def _chosen(arrays: list[NDArray[Any]], when: NDArray[Any]) -> list[NDArray[Any]
 
 def _watches(share: DeviceShare) -> bool:
     """Whether a run stops at the first infinity or NaN."""
-    behaviour = getattr(share.system.config, "floating_point_behaviour", None)
-    return any(getattr(behaviour, name, False) for name in ("inv", "div0", "oflo"))
+    return any(share.option(f"floating_point_behaviour.{name}", False) for name in ("inv", "div0", "oflo"))
 
 
 def _warn_of_drift(imported: ImportedSection, share: DeviceShare) -> None:
@@ -409,8 +407,7 @@ def _warn_of_drift(imported: ImportedSection, share: DeviceShare) -> None:
 
 def norm_group(share: DeviceShare) -> int:
     """The number of replicas that share statistics of batch normalisation; raise EmulatorError if it is invalid."""
-    experimental = getattr(getattr(share.system.config, "norms", None), "experimental", None)
-    size = int(getattr(experimental, "distributed_batch_norm_replica_group_size", 1) or 1)
+    size = int(share.option("norms.experimental.distributed_batch_norm_replica_group_size", 1))
     if share.total % size:
         raise EmulatorError(
             f"The number of replicas ({share.total}) must be divisible by distributed_batch_norm_replica_group_size "
