@@ -16,9 +16,9 @@ from tensorflow.python.client.session import BaseSession
 from tensorflow.python.framework import errors
 
 from ipu_emu.tensorflow.api import estimator
+from ipu_emu.tensorflow.run import session_runs
 from ipu_emu.tensorflow.run.feeds.element_source import next_on_device
 from ipu_emu.tensorflow.run.host_calls import own_error, translated
-from ipu_emu.tensorflow.run.session_runs import SessionRuns
 from ipu_emu.tensorflow.trace.devices import device_number, on_ipu
 from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 from ipu_emu.tensorflow.trace.function_trace import current_trace
@@ -132,16 +132,16 @@ def _session_callable(
 
 def _session_close(before: Any, self: Any) -> None:
     before(self)
-    SessionRuns.closed(self)
+    session_runs.closed(self)
 
 
 def _run(session: Any, call: Callable[[], Any]) -> Any:
     """Return the result of ``call``, a run of ``session``; raise the emulator's error that caused TensorFlow's."""
     collectives = frontend_state().collectives
-    SessionRuns.opened(session)
+    session_runs.opened(session)
     try:
         with nullcontext() if collectives is None else collectives.served(session, _unpatched_run(session)):
-            return SessionRuns.run(call) if SessionRuns.has_programs(session.graph) else call()
+            return session_runs.run(call) if session_runs.has_programs(session.graph) else call()
     except errors.OpError as error:
         own = own_error(error)
         if own is None:

@@ -10,18 +10,19 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 from tensorflow.python.data.ops import iterator_ops
-from tensorflow.python.framework import ops
+from tensorflow.python.framework import errors, ops
 from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.ops import array_ops
 from tensorflow.python.util import nest
 
 from gcl.kernels.uninterrupted import uninterrupted
+from ipu_emu.errors import EmulatorError
 from ipu_emu.tensorflow.run.configured_system import configured
 from ipu_emu.tensorflow.run.feeds.element_source import GivenIterator
+from ipu_emu.tensorflow.run.host_calls import translated
 from ipu_emu.tensorflow.run.program import Program
 from ipu_emu.tensorflow.run.variables import HostVariables
 from ipu_emu.tensorflow.trace.devices import on_ipu
-from ipu_emu.tensorflow.trace.frontend_state import seed
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
 
 #: The most programs of a function that are kept.
@@ -36,7 +37,16 @@ class FunctionPrograms:
         self._kept: WeakKeyDictionary[Any, list[_FunctionProgram]] = WeakKeyDictionary()
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run ``function(*args, **kwargs)`` on the device; return its results as tensors of the host."""
+        """Run ``function(*args, **kwargs)`` on the device; return its results as tensors of the host.
+
+        Errors are raised in TensorFlow's classes.
+        """
+        try:
+            return self._run(function, args, kwargs)
+        except (EmulatorError, errors.OpError) as error:
+            raise translated(error) from None
+
+    def _run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         arguments = (tuple(args), dict(kwargs))
         leaves = nest.flatten(arguments)
         programs = self._kept.setdefault(function, [])
@@ -119,16 +129,8 @@ class _FunctionProgram:
     def run(self, leaves: list[Any]) -> Any:
         for number, iterator in self._iterators.items():
             iterator.source.set(leaves[number])
-        inputs = self._variables.inputs | {name: _array(leaves[number]) for number, name in self._names.items()}
-        self._program.seed(*seed())
-        try:
-            results, changed = self._program.run(inputs, self._variables.to_device())
-        except BaseException:
-            self._program.close()
-            self._variables.forget()
-            raise
-        self._variables.to_host(changed)
-        values = iter(results)
+        inputs = {name: _array(leaves[number]) for number, name in self._names.items()}
+        values = iter(self._program.run_with(self._variables, inputs))
         with uninterrupted():
             outputs = [None if result is None else ops.convert_to_tensor(next(values)) for result in self._results]
         return nest.pack_sequence_as(self._structure, outputs)

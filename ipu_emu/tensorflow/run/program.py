@@ -41,7 +41,8 @@ from ipu_emu.tensorflow.run.environment import flags, warn_of_flags
 from ipu_emu.tensorflow.run.feeding import RunData, StopRequested
 from ipu_emu.tensorflow.run.measured_runs import MeasuredRuns, is_synthetic
 from ipu_emu.tensorflow.run.section_work import divided_work
-from ipu_emu.tensorflow.run.variables import read_variable, write_variable
+from ipu_emu.tensorflow.run.variables import HostVariables, read_variable, write_variable
+from ipu_emu.tensorflow.trace.frontend_state import seed
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
 from popdist_py.files.atomic_write import replace_file
 from popdist_py.trace import Category, span
@@ -192,16 +193,26 @@ class Program:
 
     # Running
 
-    def seed(self, value: int, times: int) -> None:
-        """Set the seed of random numbers, if it has not been set ``times`` times already."""
-        with self._lock:
-            if times == self._seeded:
-                return
-            self._seeded = times
-            self._seed = value
-            for sections in self._loaded.values():
-                for section in sections:
-                    section.engine.seed, section.engine.steps = value, 0
+    def _set_seed(self) -> None:
+        """Start counting steps anew if the seed of random numbers has been set since the last run."""
+        value, times = seed()
+        if times == self._seeded:
+            return
+        self._seeded, self._seed = times, value
+        for sections in self._loaded.values():
+            for section in sections:
+                section.engine.seed, section.engine.steps = value, 0
+
+    def run_with(self, variables: HostVariables, inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """Run with TensorFlow's variables, and ``inputs``; return the results. An error unloads the program."""
+        try:
+            results, changed = self.run({**variables.inputs, **inputs}, variables.to_device())
+        except BaseException:
+            self.close()
+            variables.forget()
+            raise
+        variables.to_host(changed)
+        return results
 
     def run(
         self, inputs: Mapping[str, NDArray[Any]], variables: dict[str, NDArray[Any]]
@@ -212,6 +223,7 @@ class Program:
         Without a device only compile, and return zeros.
         """
         with self._lock:
+            self._set_seed()
             self.stop.clear()  # Ctrl-C during compilation ends the first step
             loaded = self._load(self._counts(inputs))
             if not is_attached(self.share.system):

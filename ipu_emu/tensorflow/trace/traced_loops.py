@@ -61,8 +61,7 @@ def while_loop(before: Any, test: Any, body: Any, get_state: Any, set_state: Any
     with trace.in_section(section):
         starts = state.start(trace, initial)
         body()
-        ends = state.ends(starts)
-        section.carried = [Carried(*entry) for entry in zip(initial, starts, ends, strict=True)]
+        section.carry(initial, starts, state.ends(starts))
         section.condition = ops.convert_to_tensor(test())
         section.count = (first, None)
 
@@ -96,8 +95,7 @@ def _section(trace: FunctionTrace, numbers: NDArray[Any], body: Callable[[Any], 
         starts = state.start(trace, initial)
         number = trace.placeholder(first.dtype, first.shape, "carried", None, "number")
         body(number)
-        ends = state.ends(starts)
-        section.carried = [Carried(*entry) for entry in zip(initial, starts, ends, strict=True)]
+        section.carry(initial, starts, state.ends(starts))
         if number.consumers() or any(number is value for value in nest.flatten(state.values())):
             step = numbers[1] - numbers[0] if len(numbers) > 1 else numbers.dtype.type(1)
             section.carried.append(Carried(first, number, number + step))
@@ -136,7 +134,7 @@ class _State:
 
     def start(self, trace: FunctionTrace, initial: Sequence[Any]) -> list[Any]:
         """Set the variables to the values at the start of an iteration, and return these."""
-        starts = [trace.placeholder(value.dtype, value.shape, "carried", None, "carried") for value in initial]
+        starts = trace.starts(initial)
         remaining = iter(starts)
         self.put([
             nest.map_structure(lambda leaf: next(remaining) if _is_carried(leaf) else leaf, value)
