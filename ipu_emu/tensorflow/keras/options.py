@@ -122,14 +122,14 @@ def pipelining_options(
     ):
         raise ValueError("Expected `device_mapping` to be a list of integers.")
     _refuse(arguments, _NOT_OF_PIPELINES, "pipelining_kwargs")
-    changed = replace(options, pipeline_reduction=GradientAccumulationReductionMethod.parse(reduction).name)
-    if steps is not None:
-        changed = replace(changed, pipeline_steps=steps)
-    if device_mapping is not None:
-        changed = replace(changed, device_mapping=device_mapping)
-    if accumulate_outfeed is not None:
-        changed = replace(changed, accumulate_outfeed=bool(accumulate_outfeed))
-    return replace(changed, pipelining=dict(arguments)) if arguments else changed
+    return _changed(
+        options,
+        pipeline_reduction=GradientAccumulationReductionMethod.parse(reduction).name,
+        pipeline_steps=steps,
+        device_mapping=device_mapping,
+        accumulate_outfeed=None if accumulate_outfeed is None else bool(accumulate_outfeed),
+        pipelining=dict(arguments) or None,
+    )
 
 
 def accumulation_options(
@@ -138,10 +138,13 @@ def accumulation_options(
     """``options`` with those of ``set_gradient_accumulation_options``; raise ValueError for mistakes."""
     _check_steps(steps)
     _refuse(arguments, _NOT_OF_OPTIMISERS, "gradient_accumulation_optimizer_kwargs")
-    changed = replace(options, reduction=GradientAccumulationReductionMethod.parse(reduction).name)
-    if steps is not None:
-        changed = replace(changed, steps=steps)
-    return replace(changed, optimiser=dict(arguments)) if arguments else changed
+    method = GradientAccumulationReductionMethod.parse(reduction).name
+    return _changed(options, reduction=method, steps=steps, optimiser=dict(arguments) or None)
+
+
+def _changed(options: ModelOptions, **values: Any) -> ModelOptions:
+    """``options`` with other values; None changes nothing."""
+    return replace(options, **{name: value for name, value in values.items() if value is not None})
 
 
 def _refuse(arguments: Mapping[str, Any], refused: Mapping[str, str], kind: str) -> None:
