@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -59,28 +58,9 @@ class FunctionPrograms:
         return program.run(leaves)
 
 
-@dataclass
-class _Arguments:
-    """The key of a program: the structure and kinds of its arguments, and the values of some."""
-
-    arguments: Any
-    kinds: list[Any]
-    settled: dict[int, NDArray[Any]] = field(default_factory=dict)
-
-    def fit(self, arguments: Any, leaves: list[Any]) -> bool:
-        """Whether other arguments can use the same program."""
-        try:
-            nest.assert_same_structure(self.arguments, arguments)
-        except (TypeError, ValueError):
-            return False
-        if [_kind(leaf) for leaf in leaves] != self.kinds:
-            return False
-        return all(np.array_equal(_array(leaves[number]), value) for number, value in self.settled.items())
-
-
 class _FunctionProgram:
     def __init__(self, function: Callable[..., Any], arguments: Any, leaves: list[Any], device: int) -> None:
-        self._arguments = _Arguments(arguments, [_kind(leaf) for leaf in leaves])
+        self._arguments, self._kinds = arguments, [_kind(leaf) for leaf in leaves]
         self._system = configured()
         self._names: dict[int, str] = {}
         self._iterators: dict[int, GivenIterator] = {}
@@ -92,7 +72,8 @@ class _FunctionProgram:
         self._program = Program(trace, tensors, trace.effects())
         self._variables = HostVariables(trace)
         numbers = {name: number for number, name in self._names.items()}
-        self._arguments.settled = {numbers[name]: trace.argument_values[name] for name in trace.settled}
+        #: The values of the arguments that the trace depends on.
+        self._settled = {numbers[name]: trace.argument_values[name] for name in trace.settled}
 
     def _called(self, function: Callable[..., Any], arguments: Any, leaves: list[Any]) -> Any:
         """Trace the function; return its result."""
@@ -124,7 +105,14 @@ class _FunctionProgram:
         return array_ops.identity(value)
 
     def fits(self, arguments: Any, leaves: list[Any]) -> bool:
-        return self._system == configured() and self._arguments.fit(arguments, leaves)
+        """Whether other arguments, of the same kinds and in part of the same values, can use the program."""
+        try:
+            nest.assert_same_structure(self._arguments, arguments)
+        except (TypeError, ValueError):
+            return False
+        if self._system != configured() or [_kind(leaf) for leaf in leaves] != self._kinds:
+            return False
+        return all(np.array_equal(_array(leaves[number]), value) for number, value in self._settled.items())
 
     def run(self, leaves: list[Any]) -> Any:
         for number, iterator in self._iterators.items():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any
 from weakref import WeakSet, ref
 
@@ -68,30 +69,25 @@ def run(call: Callable[[], Any]) -> Any:
     """Return what ``call`` returns, in a thread of its own where Ctrl-C can end it."""
     if threading.current_thread() is not threading.main_thread():
         return call()
-    outcome: dict[str, Any] = {}
-    done = threading.Event()
+    outcome: Future[Any] = Future()
 
     def work() -> None:
         try:
-            outcome["result"] = call()
+            outcome.set_result(call())
         except BaseException as error:
-            outcome["error"] = error
-        finally:
-            done.set()
+            outcome.set_exception(error)
 
     thread = threading.Thread(target=work, name="session.run", daemon=True)
     thread.start()
     try:
-        while not done.wait(_TICK):
+        while not wait([outcome], _TICK).done:
             pass
     except KeyboardInterrupt:
         stop()
-        done.wait(1.0)
+        wait([outcome], 1.0)
         raise
     thread.join()
-    if "error" in outcome:
-        raise outcome["error"]
-    return outcome["result"]
+    return outcome.result()
 
 
 def stop() -> None:
