@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 from tensorflow.python.eager import context, def_function
-from tensorflow.python.framework import ops
+from tensorflow.python.framework import errors, ops
 from tensorflow.python.util import nest
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.session.options.without_effect import say_without_effect, without_effect
 from ipu_emu.tensorflow.api import ipu_compiler
 from ipu_emu.tensorflow.run.function_programs import FunctionPrograms
+from ipu_emu.tensorflow.run.host_calls import translated
 from ipu_emu.tensorflow.trace.devices import device_number, on_ipu
 from ipu_emu.tensorflow.trace.strategies import in_strategy
 
-__all__ = ["IPUStrategy", "IPUStrategyV1"]
+__all__ = ["IPUStrategy", "IPUStrategyV1", "run_on_device"]
 
 
 class IPUStrategyV1:
@@ -63,7 +65,7 @@ class IPUStrategyV1:
         values, named = list(args), dict(kwargs or {})
         _check_types([*values, *named.values()])
         if eager:
-            result = self._programs.run(fn, values, named)
+            result = run_on_device(self._programs, fn, values, named)
             _check_types(result)
             return result
         flat = nest.flatten((values, named))
@@ -86,6 +88,14 @@ class IPUStrategyV1:
         if context.executing_eagerly():
             raise RuntimeError("experimental_run_v2 was removed from TensorFlow 2; call run")
         return self.run(fn, args, kwargs)
+
+
+def run_on_device(programs: FunctionPrograms, fn: Any, args: Any, kwargs: Any) -> Any:
+    """Run a tf.function on the device; raise errors in TensorFlow's classes."""
+    try:
+        return programs.run(fn, args, kwargs)
+    except (EmulatorError, errors.OpError) as error:
+        raise translated(error) from None
 
 
 def _check_types(values: Any) -> None:

@@ -9,16 +9,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 from tensorflow.python.data.ops import iterator_ops
-from tensorflow.python.framework import errors, ops
+from tensorflow.python.framework import ops
 from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.ops import array_ops
 from tensorflow.python.util import nest
 
 from gcl.kernels.uninterrupted import uninterrupted
-from ipu_emu.errors import EmulatorError
 from ipu_emu.tensorflow.run.configured_system import configured
 from ipu_emu.tensorflow.run.feeds.element_source import GivenIterator
-from ipu_emu.tensorflow.run.host_calls import translated
 from ipu_emu.tensorflow.run.program import Program
 from ipu_emu.tensorflow.run.variables import HostVariables
 from ipu_emu.tensorflow.trace.devices import on_ipu
@@ -36,16 +34,7 @@ class FunctionPrograms:
         self._kept: WeakKeyDictionary[Any, list[_FunctionProgram]] = WeakKeyDictionary()
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run ``function(*args, **kwargs)`` on the device; return its results as tensors of the host.
-
-        Errors are raised in TensorFlow's classes.
-        """
-        try:
-            return self._run(function, args, kwargs)
-        except (EmulatorError, errors.OpError) as error:
-            raise translated(error) from None
-
-    def _run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run ``function(*args, **kwargs)`` on the device; return its results as tensors of the host."""
         arguments = (tuple(args), dict(kwargs))
         leaves = nest.flatten(arguments)
         programs = self._kept.setdefault(function, [])

@@ -15,6 +15,7 @@ from tensorflow.python.ops import math_ops, variable_scope
 import popdist_py
 from ipu_emu.session.options.without_effect import say_without_effect, without_effect
 from ipu_emu.tensorflow.api.distributed.host_collective_ops import allreduce, broadcast
+from ipu_emu.tensorflow.api.ipu_strategy import run_on_device
 from ipu_emu.tensorflow.run.function_programs import FunctionPrograms
 from ipu_emu.tensorflow.trace.collectives import cross_replica_mean, cross_replica_sum
 from ipu_emu.tensorflow.trace.devices import device_number, on_ipu
@@ -70,7 +71,7 @@ class PopDistStrategy:
         say_without_effect("Arguments of PopDistStrategy.run", ["options"][: options is not None])
         with self._reducing(), variable_scope.variable_creator_scope(_from_first):
             if current_trace() is None and context.executing_eagerly() and isinstance(fn, def_function.Function):
-                return self._programs.run(fn, args, kwargs or {})
+                return run_on_device(self._programs, fn, args, kwargs or {})
             return fn(*args, **(kwargs or {}))
 
     experimental_run_v2 = run
