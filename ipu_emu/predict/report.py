@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.predict.calibration.profile import Profile
 from ipu_emu.predict.host import input_dtype
 from ipu_emu.predict.job import Job
-from ipu_emu.predict.layer_parameters import Parameters
+from ipu_emu.predict.memory import formula_bytes
 from ipu_emu.predict.model import WHAT_IF
 from ipu_emu.predict.prediction import Prediction
-from ipu_emu.predict.variable_memory import Variables
 
 _SCHEMA = "ipu-emu prediction 1"
 
@@ -91,22 +89,6 @@ def _memory(prediction: Prediction) -> dict[str, Any]:
         "formula_literal_bytes": literal,
         "formula_deduplicated_bytes": deduplicated,
     }
-
-
-def formula_bytes(job: Job) -> tuple[int, int]:
-    """Bytes of all variables of a replica: by the literal formula, and with each variable counted once."""
-    network = job.network
-    variables = Variables(Parameters(network.trained, 0, network.statistics), round(network.activations))
-    if not job.training:
-        return (variables.inference(job.itemsize),) * 2
-    states = OPTIMISERS[job.optimiser].state_itemsize(job.itemsize)
-    literal, once = (
-        variables.training(
-            job.itemsize, batch=job.batch, optimiser=job.optimiser, literal=literal, state_itemsize=states
-        )
-        for literal in (True, False)
-    )
-    return literal, once
 
 
 def calibration_facts(profile: Profile | None) -> dict[str, Any] | None:
