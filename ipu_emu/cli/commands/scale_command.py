@@ -20,7 +20,7 @@ from ipu_emu.cli.arguments.job_options import (
     shared_job_options,
 )
 from ipu_emu.cli.arguments.model_options import ModelCommand
-from ipu_emu.cli.output.printing import check_outputs, print_json, say, write
+from ipu_emu.cli.output.printing import check_outputs, say, show, write
 from ipu_emu.errors import EmulatorError
 from popdist_py.dependent_program import sigterm_as_exit
 from popdist_py.files.bounded_read import read_file
@@ -118,16 +118,11 @@ def scale(
         _measure(plan, {"json": json_file, "html": html, "output": output}, host_io, form)
         return
     report = _predicted(words[0], calibration, sizes or "16..256", strong, measured, options)
+    from ipu_emu.cli.output.scale_report import picture, scale_text
+
     if output is not None:
-        from ipu_emu.cli.output.scale_report import picture
-
         write(output, picture(output, report))
-    if form == "json":
-        print_json(report)
-    else:
-        from ipu_emu.cli.output.scale_report import scale_text
-
-        say(scale_text(report))
+    show(form, report, scale_text)
 
 
 #: Options of measurements only, and options of both kinds.
@@ -181,10 +176,7 @@ def _measure(plan: Plan, outputs: dict[str, Path | None], host_io: bool, form: s
             facts["warnings"].append(f"no prediction for a Pod: {error}")
         if host_io:
             facts["host_io"] = _host_io(plan)
-    if form == "json":
-        print_json(facts)
-    else:
-        say(experiment_text(facts))
+    show(form, facts, experiment_text)
     if outputs["json"] is not None:
         write(outputs["json"], (json.dumps(facts, indent=1) + "\n").encode())
     if outputs["html"] is not None:
