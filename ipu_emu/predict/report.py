@@ -106,14 +106,11 @@ def calibration_facts(profile: Profile | None) -> dict[str, Any] | None:
 def what_if_facts(prediction: Prediction, changes: Sequence[dict[str, float]] = ()) -> list[dict[str, Any]]:
     """Throughput with other rates; by default with each rate doubled."""
     scenarios = list(changes) or [{name: 2.0} for name in WHAT_IF]
-    facts = []
-    for factors in scenarios:
-        other = prediction.changed(factors)
-        facts.append(
-            {
-                "change": ", ".join(f"{name}=x{factor:g}" for name, factor in factors.items()),
-                "samples_per_second": other.throughput,
-                "speedup": other.throughput / prediction.throughput,
-            }
-        )
-    return facts
+    return [
+        {
+            "change": ", ".join(f"{name}=x{factor:g}" for name, factor in factors.items()),
+            "samples_per_second": (rate := prediction.changed(factors).throughput),
+            "speedup": rate / prediction.throughput,
+        }
+        for factors in scenarios
+    ]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gcl.drawing.canvas import FAINT, MARGIN
 from gcl.drawing.units import TimeUnit
 from ipu_emu.cli.output.chart import COLOURS, Axes, Chart, document
-
-if TYPE_CHECKING:
-    from ipu_emu.predict.calibration.rows import Row
-    from ipu_emu.predict.prediction import Prediction
-    from ipu_emu.predict.scaling import ScalePoint
+from ipu_emu.predict.calibration.rows import Row
+from ipu_emu.predict.prediction import Prediction
+from ipu_emu.predict.scaling import ScalePoint
 
 _LINES = (("ideal", 7), ("Amdahl", 1), ("Gustafson", 3))
 
