@@ -37,7 +37,7 @@ def _chart(title: str, memories: Sequence[IpuMemory], system: System) -> Chart:
     """A bar per IPU with a line at its memory, then the live bytes over the program."""
     top = MARGIN + 42
     axis = top + (_BAR + 4) * len(memories)
-    plots, height = axis + 72, _PLOT + 12
+    plots, height = axis + 90, _PLOT + 12
     bottom = plots + height * len(memories)
     chart = Chart(_RIGHT + MARGIN, bottom + 6 + MARGIN)
     chart.text(MARGIN, MARGIN + 12, title, size=15, bold=True)
@@ -52,8 +52,9 @@ def _chart(title: str, memories: Sequence[IpuMemory], system: System) -> Chart:
         x = _LEFT + nbytes * scale
         chart.text(x, axis + 13, amount(nbytes), size=10, anchor="middle")
         chart.line([(x, axis), (x, axis + 4)], FAINT)
-    chart.legend(MARGIN, axis + 24, COLOURS.items(), step=(112, 0))
-    chart.text(MARGIN, axis + 60, "live memory over the program, without persistent data", size=12, bold=True)
+    for row in range(2):
+        chart.legend(MARGIN, axis + 24 + 18 * row, list(COLOURS.items())[row::2], step=(130, 0))
+    chart.text(MARGIN, axis + 78, "live memory over the program, without persistent data", size=12, bold=True)
     most, last = max(memory.peak_live for memory in memories) or 1, max(len(memory.live) for memory in memories)
     for row, memory in enumerate(memories):
         _plot(chart, plots + height * row, memory, most)
