@@ -21,7 +21,7 @@ from poprun_py.host.process_manager import ProcessManager
 from poprun_py.linux import processes
 from poprun_py.linux.event_sources import SignalPipe, Timers
 from poprun_py.linux.job_record import JobRecord
-from poprun_py.linux.mpi_files import FOLDERS, MpiFiles
+from poprun_py.linux.mpi_files import MpiFiles, folders_here
 from poprun_py.linux.session_folders import began_at, folders_of, folders_without_daemon
 from poprun_py.numa.binding import bind
 from poprun_py.numa.placement import Placement, place
@@ -91,13 +91,8 @@ def supervise(*, holder: int, manager: int, canary: Canary) -> int:
             process_manager.outlive(_MANAGER_TIMEOUT)
     if record:
         supervisor.list_abandoned()
-        record.close(spared=folders_of(process_manager.pid, _folders()))
+        record.close(spared=folders_of(process_manager.pid, folders_here()))
     return 0
-
-
-def _folders() -> list[str]:
-    """Where the MPI makes its files on this host."""
-    return sorted({*FOLDERS, os.environ.get("TMPDIR", "/tmp")})
 
 
 def _close_all_but(descriptor: int) -> None:
@@ -237,9 +232,9 @@ class Supervisor:
                 raise
             return {}
         if self._channel.is_between_hosts:
-            self.record.add(folders_of(self._manager.pid, _folders()))
+            self.record.add(folders_of(self._manager.pid, folders_here()))
         if order.local_index == 0:
-            self._files = MpiFiles(self._family, _folders(), is_told=self._channel.is_between_hosts)
+            self._files = MpiFiles(self._family, folders_here(), is_told=self._channel.is_between_hosts)
             if self._files.fileno() >= 0:
                 self._selector.register(self._files, selectors.EVENT_READ, self._on_files)
         shared = self.record.make_shared_folder() if order.shared else ""
@@ -256,7 +251,7 @@ class Supervisor:
     def _list_files(self) -> None:
         """List the files that the MPI has made for this job, while the processes live that use them."""
         if self.record and not self._files and not self._launcher_lives:
-            self._files = MpiFiles(self._family, _folders())
+            self._files = MpiFiles(self._family, folders_here())
         if self.record and self._files:
             self.record.add(self._files.new_files())
         if self._pmix_job:
@@ -266,7 +261,7 @@ class Supervisor:
         """List files that the MPI of this host has made for processes that have died since."""
         if self.record and self._pmix_job:
             pids, since = self._pids | {self._program.pid}, began_at(self.record.path, self._started_at)
-            self.record.add(folders_without_daemon(pids, self._pmix_job, _folders(), since))
+            self.record.add(folders_without_daemon(pids, self._pmix_job, folders_here(), since))
         if self.record and self._files and (self._channel.is_between_hosts or not self._launcher_lives):
             self.record.add([*self._files.new_files(), *self._files.abandoned()])
 

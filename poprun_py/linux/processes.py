@@ -230,17 +230,9 @@ def has_lost_children(pid: int) -> bool:
 
 
 def kill(pid: int, signum: int) -> None:
-    """Send a signal to a process that may be gone."""
+    """Send a signal to a process that may be gone, or to the group of the leader ``-pid``."""
     try:
         os.kill(pid, signum)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
-def kill_group(leader: int, signum: int) -> None:
-    """Send a signal to a process group that may be gone."""
-    try:
-        os.killpg(leader, signum)
     except (ProcessLookupError, PermissionError):
         return
 
