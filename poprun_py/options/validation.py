@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from popdist_py.errors import LayoutError
+from popdist_py.layout import divisors
+from popdist_py.popdist_core import device_size
 from poprun_py.errors import UsageError
 from poprun_py.options.option_names import option_of
 from poprun_py.options.option_table import ILD_SIZE, LaunchOptions
-from poprun_py.options.system_size import SYSTEM_VARIABLE, system_size
 
 #: PopRun's variable for the log level, and its values as a verbosity.
 _LOG_LEVEL = "POPRUN_LOG_LEVEL"
@@ -21,6 +22,9 @@ _MOST_ON_A_HOST = 4096
 
 #: Larger numbers are rejected by the layout, and not checked any further.
 _MOST_REPLICAS = 65536
+
+#: Names the emulated Pod, and IPUs of the largest installation that Graphcore describes.
+_SYSTEM, _LARGEST_SYSTEM = "IPU_EMU_SYSTEM", 65536
 
 #: A message, and the fields that it concerns.
 Violation = tuple[str, set[str]]
@@ -98,7 +102,7 @@ def _domains(options: LaunchOptions) -> Iterator[Violation]:
     if replicas % ilds:
         yield (
             f"--num-ilds {ilds} --num-replicas {replicas}: every IPU-Link domain needs the same number of "
-            f"replicas, but {replicas} is not divisible by {ilds}; use {_divisors(replicas)} "
+            f"replicas, but {replicas} is not divisible by {ilds}; use {divisors(replicas)} "
             f"domain{'s' * (replicas > 1)}",
             fields,
         )
@@ -157,13 +161,13 @@ def _hosts(options: LaunchOptions) -> Iterator[Violation]:
 
 def _system(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Violation]:
     try:
-        size = system_size(environ)
+        size = _system_size(environ)
     except ValueError as error:
         yield str(error), set()
         return
     if options.ipus > size and options.num_replicas <= _MOST_REPLICAS:
-        system = environ.get(SYSTEM_VARIABLE)
-        named = f"{SYSTEM_VARIABLE}={system}" if system else "the largest system"
+        system = environ.get(_SYSTEM)
+        named = f"{_SYSTEM}={system}" if system else "the largest system"
         fitting = size // options.ipus_per_replica
         remedy = f"use at most {_some(fitting, 'replica')}" if fitting else f"use at most {size} IPUs per replica"
         yield (
@@ -171,6 +175,21 @@ def _system(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Viol
             f"need {options.ipus} IPUs, but {named} has {size}; {remedy}" + (" or a larger system" if system else ""),
             {"num_replicas", "num_instances", "ipus_per_replica"},
         )
+
+
+def _system_size(environ: Mapping[str, str]) -> int:
+    """Return the number of IPUs of the Pod, by default of the largest one; raise ValueError for an unknown Pod."""
+    name = environ.get(_SYSTEM, "")
+    if not name:
+        return _LARGEST_SYSTEM
+    digits = name.lower().removeprefix("pod").lstrip("-_ ")
+    size = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 6 else 0
+    if not 4 <= size <= _LARGEST_SYSTEM or size != device_size(size):
+        raise ValueError(
+            f"{_SYSTEM}={name}: there is no such system; use pod4, pod16, pod64, pod128, pod256 or a larger power of "
+            f"two up to pod{_LARGEST_SYSTEM}"
+        )
+    return size
 
 
 def _log_level(environ: Mapping[str, str]) -> Iterator[Violation]:
@@ -192,8 +211,3 @@ def _some(count: int, what: str) -> str:
 
 def _word(value: object) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-
-
-def _divisors(number: int) -> str:
-    *most, last = [str(n) for n in range(1, number + 1) if number % n == 0]
-    return f"{', '.join(most)} or {last}" if most else last

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import poprun_py
 from popdist_py.environment import EXECUTABLE_CACHE_PATH, OFFLINE_MODE, TRACE_FOLDER, VERBOSITY, Environment
+from popdist_py.popdist_core import device_size
 from poprun_py.backends.start_command import StartCommand, StartRequest
 from poprun_py.backends.table import BACKENDS
 from poprun_py.numa.placement import DISABLED, Placement, place
 from poprun_py.numa.topology import NumaTopology
 from poprun_py.options.mpi_arguments import MpiArguments, classify_arguments
 from poprun_py.options.option_table import LaunchOptions
-from poprun_py.options.system_size import partition_size
 from poprun_py.site.cluster import SLURM, Cluster
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
@@ -258,11 +258,11 @@ def notes(
     if not options.allow_run_as_root and mpi != "openmpi":
         yield f"--allow-run-as-root no has no effect: {mpi} runs for every user"
     width = options.ipus // options.num_instances
-    if width != partition_size(width) and not options.offline_mode:
+    if width != device_size(width) and not options.offline_mode:
         yield (
             f"{options.num_replicas // options.num_instances} replicas of {_ipus(options.ipus_per_replica)} need "
             f"{_ipus(width)} in each instance, but a device has a power of two: each gets a device of "
-            f"{partition_size(width)}, of which {partition_size(width) - width} idle"
+            f"{device_size(width)}, of which {device_size(width) - width} idle"
         )
     if options.ilds > hosts:
         yield (

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Any
 
+from popdist_py.popdist_core import device_size
 from poprun_py.errors import UsageError, VipuBusyError
 from poprun_py.options import values
 from poprun_py.options.option_names import option_of
 from poprun_py.options.option_table import PARTITION_VARIABLE, LaunchOptions, Option
-from poprun_py.options.system_size import partition_size
 from poprun_py.output.log import Log
 
 _DEFAULT_NAME = "poprun"
@@ -168,7 +168,7 @@ def _free_name(taken: Container[str]) -> str:
 
 
 def _new(request: PartitionRequest, name: str) -> Partition:
-    return Partition(name, request.server.address, partition_size(request.ipus), request.allocation, request.remove)
+    return Partition(name, request.server.address, device_size(request.ipus), request.allocation, request.remove)
 
 
 def _recreated(request: PartitionRequest, existing: Partition) -> Partition:
@@ -180,7 +180,7 @@ def _recreated(request: PartitionRequest, existing: Partition) -> Partition:
             ]
         )
     _check_idle(existing, "recreated")
-    return replace(existing, ipus=partition_size(request.ipus), allocation=request.allocation or existing.allocation)
+    return replace(existing, ipus=device_size(request.ipus), allocation=request.allocation or existing.allocation)
 
 
 def _check_idle(partition: Partition, what: str) -> None:
