@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from poprun_py.backends.start_command import StartCommand, StartRequest
-from poprun_py.wire.variables import FOLDER_VARIABLE
+from poprun_py.wire.variables import FOLDER_VARIABLE, SUPERVISOR_VARIABLES
 
 #: Open MPI refuses to run as root, as containers do, without both variables of its version.
 _AS_ROOT = dict.fromkeys(
@@ -42,7 +42,6 @@ _GRID_ENGINE = "SGE_ROOT"
 
 #: The folder of the shared memory of Open MPI 5: between processes, and for windows.
 SHARED_MEMORY = tuple(f"OMPI_MCA_{name}_backing_directory" for name in ("btl_sm", "osc_sm", "osc_rdma"))
-
 
 #: Processes of one host need no TCP, whose sockets would listen at all addresses.
 _ONE_HOST = {"OMPI_MCA_btl": "^ofi,tcp"}
@@ -85,7 +84,7 @@ def _home() -> str:
 def _on_hosts(request: StartRequest, environment: dict[str, str]) -> tuple[str, ...]:
     """Blocks of instances over ssh, with as many slots on each host as instances."""
     hosts = ",".join(f"{host}:{request.per_host}" for host in request.cluster.hosts)
-    names = [*request.forwarded, *environment]
+    names = [*SUPERVISOR_VARIABLES, *environment]
     passed = [word for name in names if not name.startswith(("HOME", "OMPI_", "PRTE_")) for word in ("-x", name)]
     return ("--host", hosts, "--map-by", "slot", "--wdir", "/", *passed)
 

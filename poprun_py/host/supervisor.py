@@ -83,7 +83,7 @@ def supervise(*, holder: int, manager: int, canary: Canary) -> int:
     supervisor = Supervisor(channel, signals, process_manager, holder, canary)
     supervisor.run()
     record = supervisor.record
-    if not supervisor.dismissed:
+    if not supervisor.launcher_lives:
         if os.getppid() == holder:
             processes.kill(holder, signal.SIGUSR1)
         if not rank_variable.startswith("SLURM_"):  # Slurm's ends by itself, and ends this process too
@@ -119,7 +119,7 @@ class Supervisor:
         self._selector.register(self._notices, selectors.EVENT_READ, self._on_notices)
         self._hangs = HangDetector(self._timers, self._send)
         self._streams = StreamForwarder(
-            self._selector, self._send, has_launcher=lambda: self._launcher_lives, on_output=self._on_output
+            self._selector, self._send, has_launcher=lambda: self.launcher_lives, on_output=self._on_output
         )
         self.record: JobRecord | None = None
         self._files: MpiFiles | None = None
@@ -131,7 +131,7 @@ class Supervisor:
         self._is_stopping = False
         self._reported = False
         self._done = False
-        self._launcher_lives = True
+        self.launcher_lives = True  # until Leave, if it has not died before
 
     def run(self) -> None:
         self._timers.call_later(_LAUNCHER_CHECK_INTERVAL, self._check_launcher)
@@ -145,14 +145,9 @@ class Supervisor:
 
     def _update_registrations(self) -> None:
         self._streams.update_registrations()
-        if self._launcher_lives:
+        if self.launcher_lives:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._channel.wants_to_send else 0)
             self._selector.modify(self._channel, events, self._on_readable)
-
-    @property
-    def dismissed(self) -> bool:
-        """Whether the launcher has sent Leave, rather than died."""
-        return self._launcher_lives
 
     # -- the launcher ---------------------------------------------------------------------------------------------
 
@@ -165,14 +160,14 @@ class Supervisor:
             self._lose_launcher()
 
     def _check_launcher(self) -> None:
-        if self._launcher_lives:
+        if self.launcher_lives:
             if self._channel.is_silent:
                 self._lose_launcher()
             self._timers.call_later(_LAUNCHER_CHECK_INTERVAL, self._check_launcher)
 
     def _lose_launcher(self) -> None:
         self._selector.unregister(self._channel)
-        self._launcher_lives = False
+        self.launcher_lives = False
         self._stop(signal.SIGTERM, _GRACE, LAUNCHER)
 
     def _on_message(self, message: messages.Message) -> None:
@@ -191,7 +186,7 @@ class Supervisor:
                 self._done = True
 
     def _send(self, message: messages.Message) -> None:
-        if self._launcher_lives:
+        if self.launcher_lives:
             self._channel.send(message)
 
     # -- the program ----------------------------------------------------------------------------------------------
@@ -250,7 +245,7 @@ class Supervisor:
 
     def _list_files(self) -> None:
         """List the files that the MPI has made for this job, while the processes live that use them."""
-        if self.record and not self._files and not self._launcher_lives:
+        if self.record and not self._files and not self.launcher_lives:
             self._files = MpiFiles(self._family, folders_here())
         if self.record and self._files:
             self.record.add(self._files.new_files())
@@ -262,12 +257,12 @@ class Supervisor:
         if self.record and self._pmix_job:
             pids, since = self._pids | {self._program.pid}, began_at(self.record.path, self._started_at)
             self.record.add(folders_without_daemon(pids, self._pmix_job, folders_here(), since))
-        if self.record and self._files and (self._channel.is_between_hosts or not self._launcher_lives):
+        if self.record and self._files and (self._channel.is_between_hosts or not self.launcher_lives):
             self.record.add([*self._files.new_files(), *self._files.abandoned()])
 
     def _send_usage(self, interval: float) -> None:
         """Send the program's resource usage and its reports, and again every ``interval`` seconds."""
-        if not self._program.is_running or not self._launcher_lives:
+        if not self._program.is_running or not self.launcher_lives:
             return
         self._send(messages.Usage(*processes.resource_usage(self._program.pid)))
         if report := self._notices.take_report():
@@ -357,10 +352,10 @@ class Supervisor:
             return
         if self._canary.is_asked:
             return
-        if self._launcher_lives and not self._reported:
+        if self.launcher_lives and not self._reported:
             self._reported = True
             self._send(messages.Gone())
-        elif not self._launcher_lives:
+        elif not self.launcher_lives:
             self._done = True
 
 

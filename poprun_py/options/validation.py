@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from popdist_py.errors import LayoutError
 from popdist_py.layout import divisors
@@ -12,6 +11,7 @@ from popdist_py.popdist_core import device_size
 from poprun_py.errors import UsageError
 from poprun_py.options.option_names import option_of
 from poprun_py.options.option_table import ILD_SIZE, LaunchOptions
+from poprun_py.options.parsed_options import ParsedOptions
 
 #: PopRun's variable for the log level, and its values as a verbosity.
 _LOG_LEVEL = "POPRUN_LOG_LEVEL"
@@ -30,27 +30,21 @@ _SYSTEM, _LARGEST_SYSTEM = "IPU_EMU_SYSTEM", 65536
 Violation = tuple[str, set[str]]
 
 
-def validated(
-    values: Mapping[str, Any],
-    program: tuple[str, ...],
-    mistakes: Sequence[str] = (),
-    broken: Set[str] = frozenset(),
-    *,
-    environ: Mapping[str, str],
-) -> LaunchOptions:
-    """Return LaunchOptions with the given values; raise UsageError with all mistakes.
+def validated(parsed: ParsedOptions, environ: Mapping[str, str]) -> LaunchOptions:
+    """Return LaunchOptions with the values that were parsed; raise UsageError with all mistakes.
 
-    ``mistakes`` were found by the parser in the fields ``broken``, which are not checked again. Without
-    ``--num-replicas`` every instance has one replica; without -v POPRUN_LOG_LEVEL sets the verbosity.
+    The fields in which the parser has found mistakes are not checked again. Without ``--num-replicas`` every instance
+    has one replica; without -v POPRUN_LOG_LEVEL sets the verbosity.
     """
-    instances = values.get("num_instances", 1)
-    explicit = frozenset(values)
-    defaults = {"num_replicas": instances, "verbosity": _VERBOSITY.get(environ.get(_LOG_LEVEL, "").upper(), 0)}
-    options = LaunchOptions(**{**defaults, **values, "program": program, "explicit": explicit})
+    values, program = parsed.values, tuple(parsed.rest)
+    verbosity = _VERBOSITY.get(environ.get(_LOG_LEVEL, "").upper(), 0)
+    defaults = {"num_replicas": values.get("num_instances", 1), "verbosity": verbosity}
+    options = LaunchOptions(**{**defaults, **values, "program": program, "explicit": frozenset(values)})
     if options.asks:
         return options
-    messages = [*mistakes, *(text for text, fields in _violations(options, environ) if not fields & broken)]
-    if not program and not mistakes:
+    violations = (text for text, fields in _violations(options, environ) if not fields & parsed.broken)
+    messages = [*parsed.mistakes, *violations]
+    if not program and not parsed.mistakes:
         messages.append("no program was given; end the command with one, such as: poprun-py python train.py")
     if messages:
         raise UsageError(messages)
@@ -85,13 +79,9 @@ def _instances(options: LaunchOptions) -> Iterator[Violation]:
 
 
 def _shown(options: LaunchOptions) -> Iterator[Violation]:
-    instances, shown = options.num_instances, options.only_output_from_instance
-    if shown is not None and shown >= instances:
-        yield (
-            f"--only-output-from-instance {shown}: there is no such instance; use 0"
-            + (f" to {instances - 1}" if instances > 1 else ""),
-            {"num_instances"},
-        )
+    shown = options.only_output_from_instance
+    if shown is not None and shown >= options.num_instances:
+        yield f"--only-output-from-instance {shown}: {_no_such_instance(options)}", {"num_instances"}
 
 
 def _domains(options: LaunchOptions) -> Iterator[Violation]:
@@ -119,11 +109,8 @@ def _one_instance(options: LaunchOptions) -> Iterator[Violation]:
     last = options.num_instances - 1
     for instance, _ in options.instance_mpi_local_args:
         if instance > last:
-            yield (
-                f"--instance-mpi-local-args {instance}: there is no such instance; use 0"
-                + (f" to {last}" if last else ""),
-                {"num_instances", "instance_mpi_local_args"},
-            )
+            text = f"--instance-mpi-local-args {instance}: {_no_such_instance(options)}"
+            yield text, {"num_instances", "instance_mpi_local_args"}
     if options.backend == "inprocess" and last:
         yield (
             f"--backend inprocess --num-instances {last + 1}: this process can only be one instance; use "
@@ -199,6 +186,11 @@ def _log_level(environ: Mapping[str, str]) -> Iterator[Violation]:
             f"{_LOG_LEVEL}={level}: there is no such level; use {', '.join(filter(None, _VERBOSITY))}",
             {"verbosity"},
         )
+
+
+def _no_such_instance(options: LaunchOptions) -> str:
+    last = options.num_instances - 1
+    return "there is no such instance; use 0" + (f" to {last}" if last else "")
 
 
 def _job(options: LaunchOptions) -> str:

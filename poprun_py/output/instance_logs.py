@@ -43,7 +43,7 @@ def held_logs(folder: str | None) -> Iterator[None]:
 class InstanceLogs:
     """The log files ``DIR/instance-0.stdout`` and so on; after a restart ``DIR/instance-0.restart-1.stdout``.
 
-    Lines have no tags; of a progress bar only the last state is kept. Nothing is written before ``writer`` is started.
+    Lines have no tags; of a progress bar only the last state is kept. Nothing is written before ``writer`` starts.
     Raises UsageError if a file cannot be created.
     """
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import poprun_py
 from popdist_py.environment import EXECUTABLE_CACHE_PATH, OFFLINE_MODE, TRACE_FOLDER, VERBOSITY, Environment
 from popdist_py.popdist_core import device_size
+from poprun_py.backends import mpich, openmpi, srun
 from poprun_py.backends.start_command import StartCommand, StartRequest
-from poprun_py.backends.table import BACKENDS
 from poprun_py.numa.placement import DISABLED, Placement, place
 from poprun_py.numa.topology import NumaTopology
 from poprun_py.options.mpi_arguments import MpiArguments, classify_arguments
@@ -19,13 +19,12 @@ from poprun_py.options.option_table import LaunchOptions
 from poprun_py.site.cluster import SLURM, Cluster
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
-from poprun_py.wire.variables import ADDRESS_VARIABLE, KEY_VARIABLE, PATH_VARIABLE, RANK_VARIABLE
 
 #: The script that mpirun starts, once per instance.
 SUPERVISOR_FILE = os.path.join(os.path.dirname(os.path.abspath(poprun_py.__file__)), "host", "supervisor_main.py")
 
-#: Variables that the supervisors need to connect to the launcher.
-SUPERVISOR_VARIABLES = (ADDRESS_VARIABLE, KEY_VARIABLE, PATH_VARIABLE, RANK_VARIABLE)
+#: Name of the MPI, or "slurm" -> the pure function that returns its start command.
+_BACKENDS = {"mpich": mpich.command, "openmpi": openmpi.command, SLURM: srun.command}
 
 #: Names the ssh to use instead of the one on PATH, with either MPI.
 SSH_VARIABLE = "POPRUN_PY_SSH"
@@ -126,7 +125,7 @@ def plan(
     request = _request(options, machine, installation, cluster, arguments)
     remote = tuple(host for host in cluster.hosts if not cluster.is_here(host))
     elsewhere = remote or starter == SLURM or any("host" in word for word in (*request.extra, *request.local))
-    command = BACKENDS[starter](request)
+    command = _BACKENDS[starter](request)
     return LaunchPlan(
         program=options.program,
         executable=executable,
@@ -173,7 +172,6 @@ def _request(
         local=arguments.local,
         ssh=machine.environ.get(SSH_VARIABLE, ""),
         as_root=options.allow_run_as_root,
-        forwarded=SUPERVISOR_VARIABLES,
     )
 
 
