@@ -79,7 +79,8 @@ class Layout:
 
     def offset(self, instance: int) -> int:
         """Return the global index of the first replica of ``instance``; raise LayoutError if there is none."""
-        self._check(instance)
+        if not 0 <= instance < self.num_instances:
+            raise LayoutError(f"there is no instance {instance}; instances are 0 to {self.num_instances - 1}")
         return self._offsets[instance]
 
     def replicas(self, instance: int) -> range:
@@ -87,9 +88,10 @@ class Layout:
         start = self.offset(instance)
         return range(start, start + self.local_replicas[instance])
 
-    def _check(self, instance: int) -> None:
-        if not 0 <= instance < self.num_instances:
-            raise LayoutError(f"there is no instance {instance}; instances are 0 to {self.num_instances - 1}")
+
+def device_size(ipus: int) -> int:
+    """Return the number of IPUs of the smallest device that holds ``ipus``: a power of two."""
+    return 1 << (ipus - 1).bit_length()
 
 
 def divisors(number: int) -> str:

@@ -51,10 +51,7 @@ def command(request: StartRequest) -> StartCommand:
     """Return the one ``mpirun`` for all supervisors; variables that the user has set take precedence."""
     defaults = {"HOME": _home()} | (_AS_ROOT if request.as_root else {}) | QUICK_START
     defaults |= _SHARED_CORES if request.oversubscribed else {}
-    if request.cluster.hosts:
-        defaults |= _network(request)
-    else:
-        defaults |= _ONE_HOST
+    defaults |= _network(request) if request.cluster.hosts else _ONE_HOST
     environment = {name: value for name, value in defaults.items() if name not in request.environ}
     oversubscribe = ("--oversubscribe",) if request.oversubscribed else ()
     places = _on_hosts(request, environment) if request.cluster.hosts else oversubscribe

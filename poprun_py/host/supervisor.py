@@ -87,18 +87,12 @@ def supervise(*, holder: int, manager: int, canary: Canary) -> int:
         if os.getppid() == holder:
             processes.kill(holder, signal.SIGUSR1)
         if not rank_variable.startswith("SLURM_"):  # Slurm's ends by itself, and ends this process too
-            _close_all_but(record.fileno() if record else 0)
+            processes.close_all_but(record.fileno() if record else 0)  # it may wait for the end of its pipes
             process_manager.outlive(_MANAGER_TIMEOUT)
     if record:
         supervisor.list_abandoned()
         record.close(spared=folders_of(process_manager.pid, folders_here()))
     return 0
-
-
-def _close_all_but(descriptor: int) -> None:
-    """Close all descriptors but one: the process manager may wait for the end of pipes that it passed to this one."""
-    os.closerange(0, descriptor)
-    os.closerange(descriptor + 1, 1024)
 
 
 class Supervisor:
@@ -348,9 +342,8 @@ class Supervisor:
 
     def _check_gone(self) -> None:
         """Send Gone once no process is left; without a launcher, end instead of waiting for Leave."""
-        if self._program.status is None or not self._childless or self._streams.has_open_outputs:
-            return
-        if self._canary.is_asked:
+        is_there = self._program.status is None or not self._childless or self._streams.has_open_outputs
+        if is_there or self._canary.is_asked:
             return
         if self.launcher_lives and not self._reported:
             self._reported = True

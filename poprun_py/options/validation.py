@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from popdist_py.errors import LayoutError
-from popdist_py.layout import divisors
-from popdist_py.popdist_core import device_size
+from popdist_py.layout import device_size, divisors
 from poprun_py.errors import UsageError
 from poprun_py.options.option_names import option_of
 from poprun_py.options.option_table import ILD_SIZE, LaunchOptions

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import poprun_py
 from popdist_py.environment import EXECUTABLE_CACHE_PATH, OFFLINE_MODE, TRACE_FOLDER, VERBOSITY, Environment
-from popdist_py.popdist_core import device_size
+from popdist_py.layout import device_size
 from poprun_py.backends import mpich, openmpi, srun
 from poprun_py.backends.start_command import StartCommand, StartRequest
 from poprun_py.numa.placement import DISABLED, Placement, place
@@ -20,7 +20,8 @@ from poprun_py.site.cluster import SLURM, Cluster
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
 
-#: The script that mpirun starts, once per instance.
+#: The script that mpirun starts, once per instance: -I ignores the user's PYTHON* variables, -S (no site) halves the
+#: start.
 SUPERVISOR_FILE = os.path.join(os.path.dirname(os.path.abspath(poprun_py.__file__)), "host", "supervisor_main.py")
 
 #: Name of the MPI, or "slurm" -> the pure function that returns its start command.
@@ -165,7 +166,7 @@ def _request(
         installation,
         options.num_instances,
         machine.cpus,
-        _supervisor(machine.python),
+        (machine.python, "-I", "-S", SUPERVISOR_FILE),
         machine.environ,
         cluster,
         extra=arguments.everywhere,
@@ -210,11 +211,6 @@ def placement_strategy(options: LaunchOptions) -> str:
 def carried_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return what instances on other hosts get of the user's environment: all but what belongs to this host."""
     return {name: value for name, value in environ.items() if not name.startswith(LOCAL_VARIABLE_PREFIXES)}
-
-
-def _supervisor(python: str) -> tuple[str, ...]:
-    """The command of a supervisor; -I ignores the user's PYTHON* variables, -S (no site) halves the start."""
-    return (python, "-I", "-S", SUPERVISOR_FILE)
 
 
 def _mpi_environment(installation: MpiInstallation, environ: Mapping[str, str], *, alone: bool) -> dict[str, str]:

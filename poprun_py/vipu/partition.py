@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Any
 
-from popdist_py.popdist_core import device_size
+from popdist_py.layout import device_size
 from poprun_py.errors import UsageError, VipuBusyError
 from poprun_py.options import values
 from poprun_py.options.option_names import option_of
@@ -72,9 +72,6 @@ class Partition:
     removable: bool = False
     resets: int = 0
     jobs: tuple[PartitionUser, ...] = ()
-
-    def is_of(self, server: Server) -> bool:
-        return self.server == server.address
 
 
 @dataclass(frozen=True)
@@ -140,7 +137,7 @@ def partition_request(options: LaunchOptions, environ: Mapping[str, str]) -> Par
 
 def assign_partition(request: PartitionRequest, partitions: Sequence[Partition]) -> PartitionAssignment:
     """Assign a partition; raise UsageError if it does not fit, VipuBusyError if another job uses it."""
-    here = {partition.name: partition for partition in partitions if partition.is_of(request.server)}
+    here = {partition.name: partition for partition in partitions if partition.server == request.server.address}
     existing = here.get(request.name) if request.name else _only_one(list(here.values()))
     if existing is None:
         return PartitionAssignment(_new(request, request.name or _free_name(here)), "created")
