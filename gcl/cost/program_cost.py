@@ -14,7 +14,6 @@ that links wait for the fullest tile (``gcl.cost.tile_work``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gcl.cost.tile_work import TileMemory, TileWork
@@ -131,8 +130,5 @@ def _links(exchange: Exchange, fabric: Fabric, itemsize: int) -> tuple[float, in
             longest = max(longest, len(route))
             for hop in route:
                 load[hop] = load.get(hop, 0) + copy.source.elements * itemsize
-    return _slowest(load.items()), longest
-
-
-def _slowest(load: Iterable[tuple[Hop, int]]) -> float:
-    return max((nbytes / LINK_BANDWIDTH[hop.link] for hop, nbytes in load), default=0.0)
+    slowest = max((nbytes / LINK_BANDWIDTH[hop.link] for hop, nbytes in load.items()), default=0.0)
+    return slowest, longest
