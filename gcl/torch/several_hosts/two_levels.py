@@ -159,11 +159,6 @@ class SeveralHosts:
         """Wait for all ranks."""
         self._everyone.barrier()
 
-    @property
-    def host_transport(self) -> str:
-        """The name of the transport between hosts."""
-        return self._everyone.name
-
     def _place(self, rank: int) -> tuple[int, int]:
         """The number of a rank's host, and its position there."""
         return next((host, ranks.index(rank)) for host, ranks in enumerate(self._hosts) if rank in ranks)
