@@ -223,17 +223,14 @@ class BalancedReorder:
     def _sizes(self) -> list[int]:
         return [sum(end - begin for begin, end in tile) for tile in self.tiles]
 
-    def _share(self, size: int) -> int:
-        """Elements of every shard that come from a tile of ``size`` elements."""
-        return -(-self._grains(size) // self.replicas) * self.grain
-
     def _grains(self, size: int) -> int:
         return -(-size // self.grain)
 
     @cached_property
     def _offsets(self) -> list[int]:
         """For each tile, the index in every shard of its first element; at the end the size of a shard."""
-        return list(accumulate(map(self._share, self._sizes), initial=0))
+        shares = (-(-self._grains(size) // self.replicas) * self.grain for size in self._sizes)
+        return list(accumulate(shares, initial=0))
 
     def _tile_runs(self, tile: int) -> Iterator[tuple[int, int, int]]:
         """The runs of tile ``tile``: (first element, gathered address, length)."""

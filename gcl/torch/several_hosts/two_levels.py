@@ -110,9 +110,7 @@ class SeveralHosts:
 
     def reduce_scatter(self, x: np.ndarray, out: np.ndarray, op: Operator) -> None:
         """Combine ``x`` [1, ranks * n]; rank i gets part i."""
-        total = x.copy()
-        self.all_reduce(total, op)
-        out[...] = total.reshape(self.ranks, -1)[self.rank]
+        self.reduce_parts(np.split(x[0], self.ranks), out[0], op)
 
     def reduce_parts(self, parts: Sequence[np.ndarray], out: np.ndarray, op: Operator) -> None:
         """Combine part i of all ranks on rank i."""
@@ -158,6 +156,11 @@ class SeveralHosts:
     def barrier(self) -> None:
         """Wait for all ranks."""
         self._everyone.barrier()
+
+    @property
+    def host_transport(self) -> str:
+        """The name of the transport between hosts."""
+        return self._everyone.name
 
     def _place(self, rank: int) -> tuple[int, int]:
         """The number of a rank's host, and its position there."""
