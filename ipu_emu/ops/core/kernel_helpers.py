@@ -139,6 +139,11 @@ def _strides(array: NDArray[Any]) -> tuple[int, ...]:
     )
 
 
+def channel_rows(x: NDArray[Any]) -> tuple[int, int]:
+    """Rows and columns of ``x`` [N, C, ...] stored with the channels outermost: a row for each channel."""
+    return x.shape[1], x.size // max(x.shape[1], 1)
+
+
 def scalar(value: float) -> np.float32:
     """A constant that keeps float32 arithmetic in float32."""
     return np.float32(value)

@@ -23,7 +23,7 @@ from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.communication.collective_ops import MEAN
 from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, call_chain, listed, per_element
-from ipu_emu.ops.core.kernel_helpers import epsilon_of, in_float32, scalar, storage
+from ipu_emu.ops.core.kernel_helpers import channel_rows, epsilon_of, in_float32, scalar, storage
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
 from ipu_emu.ops.core.shape_rules import norm_gradients, same
@@ -135,29 +135,22 @@ def _train_shape(node: Node) -> OutputTypes:
     return [(x.dtype, x.shape), (scale.dtype, scale.shape), (scale.dtype, scale.shape), (FLOAT, scale.shape)]
 
 
-def _channels(bound: BoundOp) -> tuple[int, int]:
-    """Rows and columns of [C, H, W, N]."""
-    x = bound.outputs[0]
-    return x.shape[1], x.size // max(x.shape[1], 1)
-
-
 def _batch_train(bound: BoundOp) -> Call:
     x, scale, bias = (bound.input(i) for i in range(3))
     y, mean, variance, inverse = bound.outputs
-    rows, columns = _channels(bound)
     return norm(
-        "row", storage(x), scale, bias, storage(y), mean, variance, inverse,
-        epsilon=epsilon_of(bound.node), rows=rows, columns=columns,
+        "row", *channel_rows(x), epsilon_of(bound.node), x=storage(x), scale=scale, bias=bias, y=storage(y),
+        mean=mean, variance=variance, inverse=inverse,
     )  # fmt: skip
 
 
 def _batch_grad(bound: BoundOp) -> Call:
     g, x, scale, mean, inverse = (bound.input(i) for i in range(5))
     dx, dscale, dbias = bound.outputs
-    rows, columns = _channels(bound)
     return norm_grad(
-        "row", storage(g), storage(x), scale, mean, inverse, storage(dx), dscale, dbias, rows=rows, columns=columns
-    )
+        "row", *channel_rows(x), g=storage(g), x=storage(x), scale=scale, mean=mean, inverse=inverse, dx=storage(dx),
+        dscale=dscale, dbias=dbias,
+    )  # fmt: skip
 
 
 def _running_mean(bound: BoundOp) -> Call:

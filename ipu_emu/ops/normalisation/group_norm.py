@@ -69,12 +69,12 @@ def _group(bound: BoundOp) -> Call:
     rows, columns = _rows(bound)
     x, steps = _in_rows(bound.input(0))
     out = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
-    settings: dict[str, Any] = {"epsilon": epsilon_of(bound.node), "rows": rows, "columns": columns}
-    if _per_column(bound.node):
-        steps.append(norm("column", x, scale, bias, out, mean, variance, inverse, **settings))
-    else:
-        ones, zeros = np.ones(rows, np.float32), np.zeros(rows, np.float32)
-        steps.append(norm("row", x, ones, zeros, out, mean, variance, inverse, **settings))
+    per, factors = "column", {"scale": scale, "bias": bias}
+    if not _per_column(bound.node):
+        per, factors = "row", {"scale": np.ones(rows, np.float32), "bias": np.zeros(rows, np.float32)}
+    statistics = {"mean": mean, "variance": variance, "inverse": inverse}
+    steps.append(norm(per, rows, columns, epsilon_of(bound.node), x=x, **factors, y=out, **statistics))
+    if per == "row":
         steps.append(partial(np.multiply, out, scale.reshape(_wide(y.shape)), out))
         steps.append(partial(np.add, out, bias.reshape(_wide(y.shape)), out))
     if out is not y:
@@ -97,7 +97,8 @@ def _group_grad(bound: BoundOp) -> Call:
     if _per_column(bound.node):
         sums = [a if a.dtype == np.float32 else s for a, s in zip((dscale, dbias), bound.scratch[:2], strict=True)]
         steps += [partial(total.fill, 0) for total in sums]
-        steps.append(norm_grad("column", g, x, scale, mean, inverse, out, *sums, rows=rows, columns=columns))
+        results = {"dx": out, "dscale": sums[0], "dbias": sums[1]}
+        steps.append(norm_grad("column", rows, columns, g=g, x=x, scale=scale, mean=mean, inverse=inverse, **results))
         steps += [
             partial(np.copyto, a, s, casting="same_kind")
             for a, s in zip((dscale, dbias), sums, strict=True)
@@ -107,16 +108,15 @@ def _group_grad(bound: BoundOp) -> Call:
         scaled = bound.scratch[2].reshape(g.shape)
         axes = (0, *range(2, g.ndim))
         ones, spare = np.ones(rows, np.float32), np.zeros((2, rows), np.float32)
-        by_row = (rows, columns)
-        normal = scaled.reshape(by_row)
+        normal, results = scaled.reshape(rows, columns), {"dx": out, "dscale": spare[0], "dbias": spare[1]}
         steps += [
-            partial(np.subtract, x.reshape(by_row), mean[:, None], normal),
+            partial(np.subtract, x.reshape(rows, columns), mean[:, None], normal),
             partial(np.multiply, normal, inverse[:, None], normal),
             partial(np.multiply, scaled, g, scaled),
             axis_sum(scaled, dscale, axes),
             axis_sum(g, dbias, axes),
             partial(np.multiply, g, scale.reshape(_wide(g.shape)), scaled),
-            norm_grad("row", scaled, x, ones, mean, inverse, out, spare[0], spare[1], rows=rows, columns=columns),
+            norm_grad("row", rows, columns, g=scaled, x=x, scale=ones, mean=mean, inverse=inverse, **results),
         ]
     if out is not dx:
         steps.append(partial(np.copyto, dx, out))
