@@ -92,11 +92,10 @@ class Inliner:
     def choose(self, condition: str, first: str, second: str) -> str:
         return self.rewrite.op("Where", condition, first, second)
 
-    def name(self, ids: Sequence[str]) -> list[Op]:
+    def name(self, ids: Sequence[str]) -> None:
         """Copy results to the outputs of the op."""
         for id, output in zip(ids, self.rewrite.original.outputs, strict=True):
             self.rewrite.op("Identity", id, into=output)
-        return self.rewrite.ops
 
 
 def stacked(rewrite: Rewrite, rows: list[list[str]], axes: Sequence[int]) -> list[str]:

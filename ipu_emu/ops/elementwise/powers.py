@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.graph import Role
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Rewrite, Value, per_element
 from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.formulas import Formula, Term
@@ -66,17 +66,15 @@ def _power_grad(d: Adjoint) -> list[Value | None]:
 _PRODUCTS = range(2, 9)
 
 
-def _power_expand(graph: Graph, op: Op) -> list[Op] | None:
+def _power_expand(rewrite: Rewrite, node: Node) -> None:
     """A power with a small constant exponent as one op of products; 100 times as fast as the general one."""
-    base, exponent = (graph.tensor(id) for id in op.inputs)
+    base, exponent = (rewrite.graph.tensor(id) for id in node.op.inputs)
     if exponent.role is not Role.CONSTANT or exponent.nelms != 1 or not base.dtype.is_float:
-        return None
-    value = float(graph.data[exponent.id].reshape(()))
-    if value not in _PRODUCTS or graph.tensor(op.outputs[0]).shape != base.shape:
-        return None
-    rewrite = Rewrite(graph, op)
-    rewrite.op("PowerByProducts", base.id, into=op.outputs[0], exponent=int(value))
-    return rewrite.ops
+        return
+    value = float(rewrite.graph.data[exponent.id].reshape(()))
+    if value not in _PRODUCTS or rewrite.graph.tensor(node.op.outputs[0]).shape != base.shape:
+        return
+    rewrite.op("PowerByProducts", base.id, into=node.op.outputs[0], exponent=int(value))
 
 
 def _by_products(x: Term, exponent: float) -> Term:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, copy_cost, input_node, per_element
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, copy_cost, per_element
 from ipu_emu.ops.core.gather_kernels import add_rows, along
 from ipu_emu.ops.core.kernel_helpers import ufunc, with_contiguous_operands
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
@@ -196,9 +195,8 @@ def _matrix(node: Node, axis: _Axis) -> Any:
     return matrix
 
 
-def _expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
-    x, rank, id = node.input(0), node.input(0).rank, op.inputs[0]
+def _expand(rewrite: Rewrite, node: Node) -> None:
+    x, rank, id = node.input(0), node.input(0).rank, node.op.inputs[0]
     for axis in _axes(node):
         if _stays(node, axis):
             continue
@@ -213,8 +211,7 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     if _where(node) == _CROP:
         id = _with_outside(node, rewrite, id)
     linear = _is_in_popart(node) and node.attribute("mode", "nearest") in ("linear", "bilinear", "trilinear")
-    rewrite.op("ResizedLinearly" if linear else "Identity", id, into=op.outputs[0])
-    return rewrite.ops
+    rewrite.op("ResizedLinearly" if linear else "Identity", id, into=node.op.outputs[0])
 
 
 def _stays(node: Node, axis: _Axis) -> bool:

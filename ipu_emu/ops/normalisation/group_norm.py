@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Rewrite, Value, call_chain, per_element
@@ -128,21 +127,20 @@ def _group_grad_workspace(node: Node) -> list[int]:
     return [channels, channels, 0 if _per_column(node) else node.outputs[0].nelms]
 
 
-def _in_order(graph: Graph, op: Op) -> list[Op] | None:
+def _in_order(rewrite: Rewrite, node: Node) -> None:
     """Strided groups as consecutive ones: the channels change their order, and back."""
-    if not op.attributes.get(STRIDED):
-        return None
-    groups, rewrite = int(op.attributes["num_groups"]), Rewrite(graph, op)
-    channels = np.arange(rewrite.shape(op.inputs[0])[1])
+    if not node.op.attributes.get(STRIDED):
+        return
+    groups = int(node.op.attributes["num_groups"])
+    channels = np.arange(rewrite.shape(node.op.inputs[0])[1])
     order = channels.reshape(-1, groups).T.reshape(-1)
     there, back = rewrite.constant(order), rewrite.constant(np.argsort(order))
-    inputs = [rewrite.op("Gather", id, there, axis=axis) for id, axis in zip(op.inputs, (1, 0, 0), strict=True)]
-    attributes = {name: value for name, value in op.attributes.items() if not name.startswith("__")}
-    ids = (f"{op.outputs[0]}/in_order", *op.outputs[1:])
+    inputs = [rewrite.op("Gather", id, there, axis=axis) for id, axis in zip(node.op.inputs, (1, 0, 0), strict=True)]
+    attributes = {name: value for name, value in node.op.attributes.items() if not name.startswith("__")}
+    ids = (f"{node.op.outputs[0]}/in_order", *node.op.outputs[1:])
     annotated = {**rewrite.annotations, **attributes, STRIDED: 0}
-    rewrite.ops.append(replace(op, inputs=tuple(inputs), outputs=ids, attributes=annotated))
-    rewrite.op("Gather", ids[0], back, into=op.outputs[0], axis=1)
-    return rewrite.ops
+    rewrite.ops.append(replace(node.op, inputs=tuple(inputs), outputs=ids, attributes=annotated))
+    rewrite.op("Gather", ids[0], back, into=node.op.outputs[0], axis=1)
 
 
 _cost = per_element(8)

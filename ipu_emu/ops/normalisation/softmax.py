@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, always, call_chain, input_node, per_element
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, always, call_chain, per_element
 from ipu_emu.ops.core.kernel_helpers import in_float32, view, with_contiguous_operands
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.row_kernels import log_softmax, log_softmax_grad, softmax, softmax_grad
@@ -28,21 +27,19 @@ def _shape(node: Node) -> OutputTypes:
     return same(node)
 
 
-def _along_one_axis(graph: Graph, op: Op) -> list[Op] | None:
+def _along_one_axis(rewrite: Rewrite, node: Node) -> None:
     """From opset 13 on these ops act along one axis; in older opsets, on all axes from ``axis`` on."""
-    if op.version < 13:
-        return None
-    rewrite, node = Rewrite(graph, op), input_node(graph, op)
+    if node.op.version < 13:
+        return
     last = node.input(0).rank - 1
     axis = axis_of(node, node.attribute("axis", -1))
     perm = list(range(last + 1))
     perm[axis], perm[last] = last, axis
     if axis == last:
-        rewrite.op(op.type, op.inputs[0], into=op.outputs[0], axis=last)
-        return rewrite.ops
-    turned = rewrite.op("Transpose", op.inputs[0], perm=perm)
-    rewrite.op("Transpose", rewrite.op(op.type, turned, axis=last), into=op.outputs[0], perm=perm)
-    return rewrite.ops
+        rewrite.op(node.op.type, node.op.inputs[0], into=node.op.outputs[0], axis=last)
+        return
+    turned = rewrite.op("Transpose", node.op.inputs[0], perm=perm)
+    rewrite.op("Transpose", rewrite.op(node.op.type, turned, axis=last), into=node.op.outputs[0], perm=perm)
 
 
 def _hardmax(bound: BoundOp) -> Call:

@@ -6,8 +6,7 @@ from functools import reduce
 
 import numpy as np
 
-from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, replaced_before_run
 from ipu_emu.ops.core.sliding_windows import Windows
 
 _WINDOW = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
@@ -51,28 +50,25 @@ def _power(rewrite: Rewrite, node: Node, id: str, p: float) -> str:
     return rewrite.op("Pow", id, rewrite.constant(np.array(p, node.input(0).dtype.numpy)))
 
 
-def _root(rewrite: Rewrite, node: Node, id: str) -> list[Op]:
+def _root(rewrite: Rewrite, node: Node, id: str) -> None:
     p = _p(node)
     root = rewrite.op("Sqrt", id) if p == 2 else _power(rewrite, node, id, 1 / p)
     rewrite.op("Identity", root, into=node.op.outputs[0])
-    return rewrite.ops
 
 
-def _expand(graph: Graph, op: Op) -> list[Op]:
+def _expand(rewrite: Rewrite, node: Node) -> None:
     """Average pooling of |x|^p, times the number of elements in each window, to the power 1/p."""
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     windows = _windows(node)
-    attributes = {name: op.attributes[name] for name in _WINDOW if name in op.attributes}
+    attributes = {name: node.op.attributes[name] for name in _WINDOW if name in node.op.attributes}
     means = rewrite.op("AveragePool", _powers(rewrite, node), **attributes)
     axes = [np.array(windows.counts(axis, padding=False)) for axis in range(len(windows.input))]
     counts = reduce(np.multiply.outer, axes).astype(node.input(0).dtype.numpy)
-    return _root(rewrite, node, rewrite.op("Mul", means, rewrite.constant(counts)))
+    _root(rewrite, node, rewrite.op("Mul", means, rewrite.constant(counts)))
 
 
-def _expand_global(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
+def _expand_global(rewrite: Rewrite, node: Node) -> None:
     axes = list(range(2, node.input(0).rank))
-    return _root(rewrite, node, rewrite.op("ReduceSum", _powers(rewrite, node), axes=axes, keepdims=1))
+    _root(rewrite, node, rewrite.op("ReduceSum", _powers(rewrite, node), axes=axes, keepdims=1))
 
 
 _cost = flops(lambda node: 3 * node.input(0).nelms)

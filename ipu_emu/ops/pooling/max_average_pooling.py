@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
-from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import INT64
 from ipu_emu.ops.codegen.window_maxima import window_maxima_call, window_maxima_gradient_call
 from ipu_emu.ops.core import Node, OutputTypes, Rewrite, flops
@@ -141,14 +140,13 @@ def _shape(node: Node) -> OutputTypes:
     return [pooled]
 
 
-def _max_expand(graph: Graph, op: Op) -> list[Op] | None:
-    """If the op has an output for the indices of the maxima, compute them by a separate op."""
-    if len(op.outputs) == 1:
-        return pooling_as_2d(graph, op)
-    rewrite = Rewrite(graph, op)
-    y = rewrite.op("MaxPool", *op.inputs, into=op.outputs[0], **op.attributes)
-    rewrite.op("MaxPoolPlaces", op.inputs[0], y, into=op.outputs[1], **op.attributes)
-    return rewrite.ops
+def _max_expand(rewrite: Rewrite, node: Node) -> None:
+    """If the op has an output for the indices of the maxima, compute them by a separate node.op."""
+    if len(node.op.outputs) == 1:
+        pooling_as_2d(rewrite, node)
+        return
+    y = rewrite.op("MaxPool", *node.op.inputs, into=node.op.outputs[0], **node.op.attributes)
+    rewrite.op("MaxPoolPlaces", node.op.inputs[0], y, into=node.op.outputs[1], **node.op.attributes)
 
 
 def _lines(array: NDArray[Any]) -> NDArray[Any]:
@@ -236,11 +234,9 @@ def _global_shape(node: Node) -> OutputTypes:
 def _global(type: str) -> Expand:
     """Expand a global pooling, which reduces each channel of a sample to one number."""
 
-    def expand(graph: Graph, op: Op) -> list[Op]:
-        rewrite = Rewrite(graph, op)
-        axes = list(range(2, len(rewrite.shape(op.inputs[0]))))
-        rewrite.op(type, op.inputs[0], into=op.outputs[0], axes=axes, keepdims=1)
-        return rewrite.ops
+    def expand(rewrite: Rewrite, node: Node) -> None:
+        axes = list(range(2, len(rewrite.shape(node.op.inputs[0]))))
+        rewrite.op(type, node.op.inputs[0], into=node.op.outputs[0], axes=axes, keepdims=1)
 
     return expand
 

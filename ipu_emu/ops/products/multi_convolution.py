@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_emu.graph import Graph, Op
+from ipu_emu.graph import Op
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, replaced_before_run
 from ipu_emu.ops.core.sliding_windows import Windows
 
 _EACH = 3
@@ -83,16 +83,14 @@ def _dilated(rewrite: Rewrite, x: str, shape: tuple[int, ...], spread: list[int]
     return rewrite.op("Slice", joined, starts=[0] * len(ends), ends=ends, axes=list(range(2, 2 + len(ends))))
 
 
-def _expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
-    for index, output in enumerate(op.outputs):
+def _expand(rewrite: Rewrite, node: Node) -> None:
+    for index, output in enumerate(node.op.outputs):
         parameters = _Parameters.of(node, index)
-        x, w, *bias = (id for id in op.inputs[_EACH * index : _EACH * (index + 1)] if id)
+        x, w, *bias = (id for id in node.op.inputs[_EACH * index : _EACH * (index + 1)] if id)
         x = _dilated(rewrite, x, rewrite.shape(x), parameters.spread)
         y = rewrite.op("Conv", x, w, *bias, **parameters.conv)
         low, high = parameters.around[: len(parameters.spread)], parameters.around[len(parameters.spread) :]
         rewrite.op("Pad", y, into=output, pads=[0, 0, *low, 0, 0, *high], mode="constant", value=0.0)
-    return rewrite.ops
 
 
 def _work(node: Node) -> int:
