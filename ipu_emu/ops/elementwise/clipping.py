@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from math import inf
 
@@ -11,7 +10,7 @@ import numpy as np
 from ipu_emu.graph import Role
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Rewrite, Value, call_chain, per_element
 from ipu_emu.ops.core.formulas import Formula, Term
-from ipu_emu.ops.core.kernel_helpers import formula_kernel
+from ipu_emu.ops.core.kernel_helpers import formula_op
 from ipu_emu.ops.core.shape_rules import same
 
 # Any bounds
@@ -75,13 +74,8 @@ _BETWEEN = Formula(_between, low=-inf, high=inf)
 _BETWEEN_GRADIENT = Formula(_between_gradient, low=-inf, high=inf, open=0.0)
 
 
-def _entry(type: str, inputs: int, formula: Formula, grad: Callable[[Adjoint], Value] | None) -> OpDef:
-    kernel, cost = formula_kernel(formula), per_element(2)
-    return OpDef(type, (inputs, inputs), same, kernel, cost, grad, elementwise=True, formula=formula)
-
-
 OPS = [
     OpDef("Clip", (1, 3), _clip_shape, _clip, per_element(2), _clip_grad, elementwise=True, expand=_clip_expand),
-    _entry("ClipBetween", 1, _BETWEEN, lambda d: d.g.op("ClipBetweenGrad", d.x, **d.node.op.attributes)),
-    _entry("ClipBetweenGrad", 2, _BETWEEN_GRADIENT, None),
+    formula_op("ClipBetween", 1, _BETWEEN, 2, lambda d: d.g.op("ClipBetweenGrad", d.x, **d.node.op.attributes)),
+    formula_op("ClipBetweenGrad", 2, _BETWEEN_GRADIENT, 2, None),
 ]

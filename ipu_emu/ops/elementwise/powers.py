@@ -11,8 +11,8 @@ from ipu_emu.graph import Role
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Rewrite, Value, per_element
 from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.formulas import Formula, Term
-from ipu_emu.ops.core.kernel_helpers import formula_kernel
-from ipu_emu.ops.core.shape_rules import aligned_shape, same
+from ipu_emu.ops.core.kernel_helpers import formula_op
+from ipu_emu.ops.core.shape_rules import aligned_shape
 
 # Any exponent
 
@@ -100,14 +100,5 @@ def _by_products_grad(d: Adjoint) -> Value:
 
 OPS = [
     OpDef("Pow", (2, 2), _power_shape, _power, per_element(20), _power_grad, elementwise=True, expand=_power_expand),
-    OpDef(
-        "PowerByProducts",
-        (1, 1),
-        same,
-        formula_kernel(_POWER),
-        per_element(2),
-        _by_products_grad,
-        elementwise=True,
-        formula=_POWER,
-    ),
+    formula_op("PowerByProducts", 1, _POWER, 2, _by_products_grad),
 ]
