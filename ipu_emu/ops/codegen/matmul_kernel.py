@@ -71,6 +71,13 @@ def block_rows() -> int:
     return 8 if vector_width() > 8 else 6
 
 
+def row_blocks(rows: int) -> list[tuple[int, int, int]]:
+    """(first row, number of blocks, rows of a block): whole blocks, then the rest of ``rows`` as one block."""
+    blocks, left = divmod(rows, block_rows())
+    parts = ((0, blocks, block_rows()), (blocks * block_rows(), 1, left))
+    return [part for part in parts if all(part[1:])]
+
+
 @generated
 def product(
     rows: int,

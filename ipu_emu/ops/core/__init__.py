@@ -1,7 +1,7 @@
 """The definition of an op: its entry in the table, shape rules, costs, gradients, helpers of kernels."""
 
 from ipu_emu.ops.core.adjoint import Adjoint, Emit, GradRule, Value
-from ipu_emu.ops.core.node import Node, OutputTypes, described, input_node, listed
+from ipu_emu.ops.core.node import Node, OutputTypes, ShapeRule, described, input_node, listed
 from ipu_emu.ops.core.op_definition import (
     BoundOp,
     Call,
@@ -12,7 +12,6 @@ from ipu_emu.ops.core.op_definition import (
     OpCost,
     OpDef,
     Registry,
-    ShapeRule,
     StoringKernel,
     Workspace,
     always,

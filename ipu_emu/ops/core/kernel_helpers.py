@@ -145,6 +145,17 @@ def _strides(array: NDArray[Any]) -> tuple[int, ...]:
     )
 
 
+def running_mean(bound: BoundOp, keep: Any, take: Any) -> Call:
+    """output = ``keep`` input 0 + ``take`` input 1, which may be in place."""
+    old, new, out, share = bound.input(0), bound.input(1), bound.outputs[0], bound.scratch[0]
+    share = share.reshape(new.shape)
+    return call_chain(
+        partial(np.multiply, new, take, share),
+        partial(np.multiply, old, keep, out),
+        partial(np.add, out, share, out),
+    )
+
+
 def channel_rows(x: NDArray[Any]) -> tuple[int, int]:
     """Rows and columns of ``x`` [N, C, ...] stored with the channels outermost: a row for each channel."""
     return x.shape[1], x.size // max(x.shape[1], 1)

@@ -15,7 +15,7 @@ from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.core.adjoint import GradRule
 from ipu_emu.ops.core.formulas import Formula
-from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.node import Node, ShapeRule
 from ipu_emu.ops.core.rewrite import Rewrite
 from popdist_py.messages.suggestion import did_you_mean
 
@@ -90,8 +90,6 @@ Kernel = Callable[[BoundOp], Call]
 
 #: Prepares the call of an op that stores a function of its output instead of it; None where it cannot.
 StoringKernel = Callable[[BoundOp, FusedStore], Call | None]
-
-ShapeRule = Callable[[Node], OutputTypes]
 
 #: Sizes, in float32 elements, of the scratch arrays of an op.
 Workspace = Callable[[Node], list[int]]

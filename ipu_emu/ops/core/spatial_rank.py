@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,16 @@ def convolution_as_2d(rewrite: Rewrite, node: Node) -> None:
     y = rewrite.op("Conv", x, w, *op.inputs[2:], **_plain(op, windows, slice(1, 3)))
     apart = rewrite.op("ReshapeTo", y, shape=[n, depth, m, *windows.output[1:]])
     rewrite.op("Transpose", apart, into=op.outputs[0], perm=[0, 2, 1, 3, 4])
+
+
+def spaced(rewrite: Rewrite, x: str, shape: Sequence[int], strides: Sequence[int]) -> str:
+    """``x`` [N, C, ...] of ``shape`` with stride - 1 zeros after each element of its spatial axes."""
+    apart = [n for size in shape[2:] for n in (size, 1)]
+    zeros = [n for stride in strides for n in (0, stride - 1)]
+    split = rewrite.op("ReshapeTo", x, shape=[*shape[:2], *apart])
+    padded = rewrite.op("Pad", split, pads=[0] * (2 + len(zeros)) + [0, 0, *zeros], mode="constant", value=0.0)
+    long = [size * stride for size, stride in zip(shape[2:], strides, strict=True)]
+    return rewrite.op("ReshapeTo", padded, shape=[*shape[:2], *long])
 
 
 def _gathered(rewrite: Rewrite, x: str, windows: Windows, fill: float) -> str:

@@ -20,7 +20,7 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, per_element
 from ipu_emu.ops.core.formulas import Formula, Term, named
 from ipu_emu.ops.core.kernel_helpers import flat, formula_op
-from ipu_emu.ops.core.shape_rules import same
+from ipu_emu.ops.core.shape_rules import broadcasts_to, same
 
 #: alpha and gamma of SELU.
 _SELU = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}
@@ -208,11 +208,7 @@ def _slope_shape(node: Node) -> tuple[int, ...]:
 
 def _prelu_shape(node: Node) -> OutputTypes:
     x = node.input(0)
-    try:
-        fits = np.broadcast_shapes(x.shape, _slope_shape(node)) == x.shape
-    except ValueError:
-        fits = False
-    if not fits:
+    if not broadcasts_to(_slope_shape(node), x.shape):
         raise node.fail(f"the slope {node.input(1)} does not broadcast to {x}")
     return same(node)
 

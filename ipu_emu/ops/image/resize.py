@@ -13,7 +13,7 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, copy_cost, per_element
-from ipu_emu.ops.core.gather_kernels import add_rows, along
+from ipu_emu.ops.core.gather_kernels import added_rows
 from ipu_emu.ops.core.kernel_helpers import ufunc, with_contiguous_operands
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
 from ipu_emu.ops.core.shape_rules import axis_of, same, shape_attribute
@@ -246,7 +246,7 @@ def _nearest_grad(d: Adjoint) -> Value:
 
 def _nearest_back(bound: BoundOp) -> Call:
     axis, places = bound.node.attribute("axis", 0), np.array(bound.node.attribute("places", []), np.int64)
-    return partial(add_rows, along(bound.input(0), axis), places, along(bound.outputs[0], axis))
+    return added_rows(bound.input(0), places, bound.outputs[0], axis)
 
 
 def _refuse_training(d: Adjoint) -> Value:

@@ -22,7 +22,7 @@ from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.communication.collective_ops import MEAN
 from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, call_chain, listed, per_element
-from ipu_emu.ops.core.kernel_helpers import channel_rows, epsilon_of, in_float32, scalar, storage
+from ipu_emu.ops.core.kernel_helpers import channel_rows, epsilon_of, in_float32, running_mean, scalar, storage
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
 from ipu_emu.ops.core.shape_rules import norm_gradients, same
@@ -160,14 +160,7 @@ def _batch_grad(bound: BoundOp) -> Call:
 
 
 def _running_mean(bound: BoundOp) -> Call:
-    old, batch, new, share = bound.input(0), bound.input(1), bound.outputs[0], bound.scratch[0]
-    keep, take = (scalar(bound.node.attribute(name, 0.0)) for name in ("keep", "take"))
-    share = share.reshape(batch.shape)
-    return call_chain(
-        partial(np.multiply, batch, take, share),
-        partial(np.multiply, old, keep, new),
-        partial(np.add, new, share, new),
-    )
+    return running_mean(bound, *(scalar(bound.node.attribute(name, 0.0)) for name in ("keep", "take")))
 
 
 def _batch_infer(bound: BoundOp) -> Call:

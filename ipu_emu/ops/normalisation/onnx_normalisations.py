@@ -10,7 +10,7 @@ import numpy as np
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Expand, Node, OpDef, OutputTypes, Rewrite, per_element, replaced_before_run
-from ipu_emu.ops.core.shape_rules import axes_of, axis_of, same
+from ipu_emu.ops.core.shape_rules import axes_of, axis_of, broadcasts_to, same
 
 
 def _group(rewrite: Rewrite, x: str, scale: str, bias: str, groups: int, epsilon: float) -> str:
@@ -32,11 +32,7 @@ def _layer_shape(node: Node) -> OutputTypes:
 
 
 def _broadcast_to(node: Node, index: int, shape: tuple[int, ...]) -> None:
-    try:
-        fits = np.broadcast_shapes(node.input(index).shape, shape) == shape
-    except ValueError:
-        fits = False
-    if not fits:
+    if not broadcasts_to(node.input(index).shape, shape):
         raise node.fail(f"{node.input(index)} does not broadcast to {list(shape)}")
 
 

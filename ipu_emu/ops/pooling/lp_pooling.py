@@ -12,10 +12,6 @@ from ipu_emu.ops.core.sliding_windows import Windows
 _WINDOW = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
 
 
-def _windows(node: Node) -> Windows:
-    return Windows.of(node, node.input(0).shape[2:], tuple(node.attribute("kernel_shape", [])))
-
-
 def _checked(node: Node) -> tuple[int, ...]:
     x = node.input(0)
     if x.rank < 3 or _p(node) < 1:
@@ -28,7 +24,7 @@ def _p(node: Node) -> float:
 
 
 def _shape(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, (*_checked(node)[:2], *_windows(node).output))]
+    return [(node.input(0).dtype, (*_checked(node)[:2], *Windows.of_pooling(node, node.input(0).shape).output))]
 
 
 def _global_shape(node: Node) -> OutputTypes:
@@ -58,7 +54,7 @@ def _root(rewrite: Rewrite, node: Node, id: str) -> None:
 
 def _expand(rewrite: Rewrite, node: Node) -> None:
     """Average pooling of |x|^p, times the number of elements in each window, to the power 1/p."""
-    windows = _windows(node)
+    windows = Windows.of_pooling(node, node.input(0).shape)
     attributes = {name: node.op.attributes[name] for name in _WINDOW if name in node.op.attributes}
     means = rewrite.op("AveragePool", _powers(rewrite, node), **attributes)
     axes = [np.array(windows.counts(axis, padding=False)) for axis in range(len(windows.input))]

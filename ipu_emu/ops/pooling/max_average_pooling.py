@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
+from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import INT64
 from ipu_emu.ops.codegen.window_maxima import window_maxima_call, window_maxima_gradient_call
 from ipu_emu.ops.core import Node, OutputTypes, Rewrite, flops
@@ -126,15 +127,16 @@ def average_pool_grad(g: NDArray[Any], dx: NDArray[Any], counts: NDArray[Any], n
 # Ops
 
 
-def _windows(node: Node, data: tuple[int, ...]) -> Windows:
-    return Windows.of(node, data[2:], tuple(node.attribute("kernel_shape", [])))
-
-
-def _shape(node: Node) -> OutputTypes:
+def _data(node: Node) -> Tensor:
     x = node.input(0)
     if x.rank < 3:
         raise node.fail(f"data must be [N, C, ...], found {x}")
-    pooled = x.dtype, (*x.shape[:2], *_windows(node, x.shape).output)
+    return x
+
+
+def _shape(node: Node) -> OutputTypes:
+    x = _data(node)
+    pooled = x.dtype, (*x.shape[:2], *Windows.of_pooling(node, x.shape).output)
     if len(node.op.outputs) > 1 and node.op.type == "MaxPool":
         return [pooled, (INT64, pooled[1])]
     return [pooled]
@@ -170,14 +172,14 @@ def _max_pool(bound: BoundOp) -> Call:
     if compiled:
         return compiled
     row = bound.scratch[0].view(x.dtype)[: x.shape[3] * x.shape[0]].reshape(x.shape[3], x.shape[0])
-    return partial(max_pool, _lines(x), _lines(y), row, _numbers(_windows(bound.node, x.shape)))
+    return partial(max_pool, _lines(x), _lines(y), row, _numbers(Windows.of_pooling(bound.node, x.shape)))
 
 
 def _compiled_max_pool(node: Node, x: NDArray[Any], y: NDArray[Any]) -> Call | None:
     """The compiled kernel; None for element types and windows that it does not support."""
     if x.dtype != np.float32:
         return None
-    return window_maxima_call(*map(_images, (x, y)), *_taps(_windows(node, x.shape)))
+    return window_maxima_call(*map(_images, (x, y)), *_taps(Windows.of_pooling(node, x.shape)))
 
 
 def _images(array: NDArray[Any]) -> NDArray[Any]:
@@ -193,7 +195,7 @@ def _taps(windows: Windows) -> list[NDArray[np.int64]]:
 
 def _max_pool_grad(bound: BoundOp) -> Call:
     g, x, y, dx = bound.input(0), bound.input(1), bound.input(2), bound.outputs[0]
-    arrays, windows = (g, x, y, dx), _windows(bound.node, x.shape)
+    arrays, windows = (g, x, y, dx), Windows.of_pooling(bound.node, x.shape)
     if all(array.dtype == np.float32 for array in arrays):
         compiled = window_maxima_gradient_call(*map(_images, arrays), *_taps(windows))
         if compiled:
@@ -204,13 +206,13 @@ def _max_pool_grad(bound: BoundOp) -> Call:
 
 def _average_pool(bound: BoundOp) -> Call:
     x, y = bound.input(0), bound.outputs[0]
-    windows = _windows(bound.node, x.shape)
+    windows = Windows.of_pooling(bound.node, x.shape)
     return partial(average_pool, _lines(x), _lines(y), _counts(bound.node, windows), _numbers(windows))
 
 
 def _average_pool_grad(bound: BoundOp) -> Call:
     g, dx = bound.input(0), bound.outputs[0]
-    windows = _windows(bound.node, dx.shape)
+    windows = Windows.of_pooling(bound.node, dx.shape)
     return partial(average_pool_grad, _lines(g), _lines(dx), _counts(bound.node, windows), _numbers(windows))
 
 
@@ -225,9 +227,7 @@ def _batch(node: Node) -> list[int]:
 
 
 def _global_shape(node: Node) -> OutputTypes:
-    x = node.input(0)
-    if x.rank < 3:
-        raise node.fail(f"data must be [N, C, ...], found {x}")
+    x = _data(node)
     return [(x.dtype, (*x.shape[:2], *(1 for _ in x.shape[2:])))]
 
 

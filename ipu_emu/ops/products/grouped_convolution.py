@@ -20,7 +20,7 @@ from ipu_emu.ops.codegen.depthwise_kernel import DEPTHWISE, DepthwiseShape, dept
 from ipu_emu.ops.codegen.depthwise_weights import DEPTHWISE_WEIGHTS, depthwise_weights
 from ipu_emu.ops.codegen.fused_store import EXTRAS, FusedStore
 from ipu_emu.ops.codegen.matmul_calls import product_call
-from ipu_emu.ops.codegen.matmul_kernel import block_rows
+from ipu_emu.ops.codegen.matmul_kernel import row_blocks
 from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.products.direct_convolution import LEAST, Direct
@@ -128,8 +128,6 @@ class Grouped(Direct):
     ) -> list[Call]:
         """``weights`` [groups, rows, depth]; groups of the image are ``group_bytes`` apart."""
         rows, depth = weights.shape[1:]
-        blocks, left = divmod(rows, block_rows())
-        calls: list[Call] = []
         common: dict[str, Any] = {
             "x": image,
             "from": tiles.origins,
@@ -151,10 +149,10 @@ class Grouped(Direct):
             "y_batch": rows * y.strides[0],
             "store": store,
         }
-        for first, count, high in ((0, blocks, block_rows()), (blocks * block_rows(), 1, left)):
-            if count and high:
-                calls.append(product_call(y[first:], depth, count, high, first, w=weights[:, first:], **common))
-        return calls
+        return [
+            product_call(y[first:], depth, count, high, first, w=weights[:, first:], **common)
+            for first, count, high in row_blocks(rows)
+        ]
 
     # Gradient of the data
 

@@ -12,6 +12,7 @@ from ipu_emu.graph import Op
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, replaced_before_run
 from ipu_emu.ops.core.sliding_windows import Windows
+from ipu_emu.ops.core.spatial_rank import spaced
 
 _EACH = 3
 
@@ -73,14 +74,9 @@ def _dilated(rewrite: Rewrite, x: str, shape: tuple[int, ...], spread: list[int]
     """``x`` with zeros between the elements of the spatial axes."""
     if max(spread) == 1:
         return x
-    apart = [n for size in shape[2:] for n in (size, 1)]
-    room = [n for d in spread for n in (0, d - 1)]
-    split = rewrite.op("ReshapeTo", x, shape=[*shape[:2], *apart])
-    padded = rewrite.op("Pad", split, pads=[0] * (2 + len(room)) + [0, 0, *room], mode="constant", value=0.0)
-    wide = [size * d for size, d in zip(shape[2:], spread, strict=True)]
-    joined = rewrite.op("ReshapeTo", padded, shape=[*shape[:2], *wide])
+    wide = spaced(rewrite, x, shape, spread)
     ends = [(size - 1) * d + 1 for size, d in zip(shape[2:], spread, strict=True)]
-    return rewrite.op("Slice", joined, starts=[0] * len(ends), ends=ends, axes=list(range(2, 2 + len(ends))))
+    return rewrite.op("Slice", wide, starts=[0] * len(ends), ends=ends, axes=list(range(2, 2 + len(ends))))
 
 
 def _expand(rewrite: Rewrite, node: Node) -> None:

@@ -12,7 +12,7 @@ from ipu_emu.ops.codegen.compiled_call import call, offsets, relocation
 from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.llvm_compiler import LANES
 from ipu_emu.ops.codegen.matmul_calls import product_call
-from ipu_emu.ops.codegen.matmul_kernel import block_rows
+from ipu_emu.ops.codegen.matmul_kernel import block_rows, row_blocks
 from ipu_emu.ops.codegen.packed_matrix import lanes_within
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_taps
 from ipu_emu.ops.core.op_definition import Call
@@ -110,8 +110,6 @@ def _calls_of_width(
     depths: NDArray[np.int64] | None,
 ) -> list[Call]:
     """The calls for tiles of one width: whole blocks of rows, then the remaining rows."""
-    blocks, left = divmod(y.shape[0], block_rows())
-    calls: list[Call] = []
     strides: dict[str, Any] = {"w_row": 4, "w_step": 4 * block_rows(), "w_block": 4 * block_rows() * len(steps)}
     in_rows = packed.ndim == 2
     if in_rows:
@@ -134,11 +132,10 @@ def _calls_of_width(
         "store": store,
         **strides,
     }
-    for first, count, rows in ((0, blocks, block_rows()), (blocks * block_rows(), 1, left)):
-        if count and rows:
-            weights = packed[first if in_rows else first // block_rows() :]
-            calls.append(product_call(y[first:], len(steps), count, rows, first, w=weights, **common))
-    return calls
+    return [
+        product_call(y[i:], len(steps), count, rows, i, w=packed[i if in_rows else i // block_rows() :], **common)
+        for i, count, rows in row_blocks(y.shape[0])
+    ]
 
 
 def packed_rows(matrix: _Array, scratch: _Array) -> tuple[_Array, list[Call]]:

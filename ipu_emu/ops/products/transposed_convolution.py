@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, replaced_before_run
+from ipu_emu.ops.core.spatial_rank import spaced
 
 
 @dataclass(frozen=True)
@@ -112,12 +113,8 @@ def _expand(rewrite: Rewrite, node: Node) -> None:
 def _spread(rewrite: Rewrite, node: Node, sizes: _Sizes) -> None:
     """Expand to a convolution with stride 1."""
     op, x, kernel = rewrite.original, list(node.input(0).shape), node.input(1).shape[2:]
-    between = [n for size in x[2:] for n in (size, 1)]
-    apart = rewrite.op("ReshapeTo", op.inputs[0], shape=[*x[:2], *between])
-    zeros = [n for stride in sizes.strides for n in (0, stride - 1)]
-    spread = rewrite.op("Pad", apart, pads=[0] * (2 + len(between)) + [0, 0, *zeros], mode="constant", value=0.0)
+    data = spaced(rewrite, op.inputs[0], x, sizes.strides)
     long = [size * stride for size, stride in zip(x[2:], sizes.strides, strict=True)]
-    data = rewrite.op("ReshapeTo", spread, shape=[*x[:2], *long])
     reach = [dilation * (k - 1) for dilation, k in zip(sizes.dilations, kernel, strict=True)]
     before = [n - begin for n, begin in zip(reach, sizes.begins, strict=True)]
     after = [y + n - b - size for y, n, b, size in zip(sizes.output, reach, before, long, strict=True)]
