@@ -17,6 +17,7 @@ from ipu_emu.ops.core.op_definition import (
     always,
     call_chain,
     copy_cost,
+    expanded_op,
     flops,
     never,
     nothing,
@@ -28,6 +29,6 @@ from ipu_emu.ops.core.rewrite import Rewrite
 __all__ = [
     "Adjoint", "BoundOp", "Call", "CallChain", "CostRule", "Emit", "Expand", "GradRule", "Kernel", "Node", "OpCost",
     "OpDef", "OutputTypes", "Registry", "Rewrite", "ShapeRule", "StoringKernel", "Value", "Workspace", "always",
-    "call_chain", "copy_cost", "described", "flops", "input_node", "listed", "never", "nothing", "per_element",
-    "replaced_before_run",
+    "call_chain", "copy_cost", "described", "expanded_op", "flops", "input_node", "listed", "never", "nothing",
+    "per_element", "replaced_before_run",
 ]  # fmt: skip

@@ -21,8 +21,8 @@ from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = [
     "BoundOp", "Call", "CallChain", "CostRule", "Expand", "GradRule", "Kernel", "OpCost", "OpDef", "Registry",
-    "ShapeRule", "StoringKernel", "Workspace", "always", "call_chain", "copy_cost", "flops", "never", "nothing",
-    "per_element", "replaced_before_run",
+    "ShapeRule", "StoringKernel", "Workspace", "always", "call_chain", "copy_cost", "expanded_op", "flops",
+    "never", "nothing", "per_element", "replaced_before_run",
 ]  # fmt: skip
 
 
@@ -164,6 +164,13 @@ class OpDef:
     @property
     def key(self) -> tuple[str, str]:
         return self.domain, self.type
+
+
+def expanded_op(
+    type: str, inputs: tuple[int, int | None], shape: ShapeRule, expand: Expand, cost: CostRule, **more: Any
+) -> OpDef:
+    """The entry of an op that is always replaced by others."""
+    return OpDef(type, inputs, shape, replaced_before_run, cost, expand=expand, **more)
 
 
 class Registry:

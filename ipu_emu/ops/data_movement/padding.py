@@ -10,7 +10,7 @@ import numpy as np
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Tensor
 from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, call_chain, copy_cost
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, expanded_op
 from ipu_emu.ops.core.shape_rules import axis_of, shape_attribute
 from popdist_py.messages.suggestion import did_you_mean
 
@@ -128,5 +128,5 @@ def _one_side(rewrite: Rewrite, node: Node) -> None:
 OPS = [
     OpDef("Pad", (1, 4), _pad_shape, _pad, copy_cost, _pad_grad, constant_inputs={1: "pads", 3: "axes"}),
     OpDef("PadGrad", (1, 1), shape_attribute, _pad_back, copy_cost),
-    OpDef("Trilu", (1, 2), _matrices, replaced_before_run, copy_cost, expand=_one_side),
+    expanded_op("Trilu", (1, 2), _matrices, _one_side, copy_cost),
 ]

@@ -23,8 +23,8 @@ from ipu_emu.ops.core import (
     OutputTypes,
     Rewrite,
     Value,
+    expanded_op,
     flops,
-    replaced_before_run,
 )
 
 _Array = NDArray[Any]
@@ -167,13 +167,5 @@ def _grid_work(node: Node) -> int:
 
 OPS = [
     OpDef("GridSample", (2, 2), _shape, _sample, _work, _no_gradient),
-    OpDef(
-        "AffineGrid",
-        (2, 2),
-        _grid_shape,
-        replaced_before_run,
-        _grid_work,
-        expand=_expand_grid,
-        constant_inputs={1: "size"},
-    ),
+    expanded_op("AffineGrid", (2, 2), _grid_shape, _expand_grid, _grid_work, constant_inputs={1: "size"}),
 ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Node, OutputTypes, Rewrite, copy_cost, per_element
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, expanded_op
 
 
 def _blocks(node: Node) -> tuple[int, ...]:
@@ -88,13 +88,5 @@ OPS = [
         domain=GRAPHCORE,
     ),
     OpDef("SpaceToDepth", (1, 1), _space_shape, _space_to_depth, copy_cost, _inverse("DepthToSpace")),
-    OpDef(
-        "NormalizeImage",
-        (3, 3),
-        _normalized_shape,
-        replaced_before_run,
-        per_element(3),
-        expand=_normalize,
-        domain=GRAPHCORE,
-    ),
+    expanded_op("NormalizeImage", (3, 3), _normalized_shape, _normalize, per_element(3), domain=GRAPHCORE),
 ]

@@ -15,7 +15,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, copy_cost, per_element
 from ipu_emu.ops.core.gather_kernels import added_rows
 from ipu_emu.ops.core.kernel_helpers import ufunc, with_contiguous_operands
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, expanded_op
 from ipu_emu.ops.core.shape_rules import axis_of, same, shape_attribute
 
 _CROP = "tf_crop_and_resize"
@@ -266,19 +266,11 @@ def _with_outside(node: Node, rewrite: Rewrite, id: str) -> str:
     return rewrite.op("Where", rewrite.constant(inside), id, value)
 
 
+_COST = per_element(8)
+
 OPS = [
-    OpDef(
-        "Resize",
-        (2, 4),
-        _shape,
-        replaced_before_run,
-        per_element(8),
-        expand=_expand,
-        constant_inputs={1: "roi", 2: "scales", 3: "sizes"},
-    ),
-    OpDef(
-        "Upsample", (1, 2), _shape, replaced_before_run, per_element(8), expand=_expand, constant_inputs={1: "scales"}
-    ),
+    expanded_op("Resize", (2, 4), _shape, _expand, _COST, constant_inputs={1: "roi", 2: "scales", 3: "sizes"}),
+    expanded_op("Upsample", (1, 2), _shape, _expand, _COST, constant_inputs={1: "scales"}),
     OpDef("NearestAlong", (1, 1), _nearest_shape, with_contiguous_operands(_nearest), copy_cost, _nearest_grad),
     OpDef("NearestAlongGrad", (1, 1), shape_attribute, with_contiguous_operands(_nearest_back), copy_cost),
     OpDef("ResizedLinearly", (1, 1), same, ufunc(np.positive), copy_cost, _refuse_training),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, per_element, replaced_before_run
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, expanded_op, per_element
 from popdist_py.messages.suggestion import did_you_mean
 
 
@@ -74,13 +74,6 @@ def _loss(rewrite: Rewrite, node: Node, logs: str) -> None:
 
 
 OPS = [
-    OpDef("NegativeLogLikelihoodLoss", (2, 3), _nll_shape, replaced_before_run, per_element(3), expand=_nll),
-    OpDef(
-        "SoftmaxCrossEntropyLoss",
-        (2, 3),
-        _cross_entropy_shape,
-        replaced_before_run,
-        per_element(15),
-        expand=_cross_entropy,
-    ),
+    expanded_op("NegativeLogLikelihoodLoss", (2, 3), _nll_shape, _nll, per_element(3)),
+    expanded_op("SoftmaxCrossEntropyLoss", (2, 3), _cross_entropy_shape, _cross_entropy, per_element(15)),
 ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core import Expand, Node, OpDef, OutputTypes, Rewrite, per_element, replaced_before_run
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, expanded_op, per_element
 from ipu_emu.ops.core.shape_rules import axes_of, axis_of, broadcasts_to, same
 
 
@@ -143,17 +143,14 @@ def _local_response(rewrite: Rewrite, node: Node) -> None:
     rewrite.op("Div", node.op.inputs[0], scale, into=node.op.outputs[0])
 
 
-def _entry(type: str, inputs: tuple[int, int], shape: object, expand: Expand) -> OpDef:
-    assert callable(shape)
-    return OpDef(type, inputs, shape, replaced_before_run, per_element(8), expand=expand)
-
+_cost = per_element(8)
 
 OPS = [
-    _entry("LayerNormalization", (2, 3), _layer_shape, _layer),
-    _entry("RMSNormalization", (2, 2), _rms_shape, _rms),
-    _entry("InstanceNormalization", (3, 3), _channels_shape, _instance),
-    _entry("GroupNormalization", (3, 3), _channels_shape, _groups),
-    _entry("MeanVarianceNormalization", (1, 1), same, _mean_variance),
-    _entry("LpNormalization", (1, 1), same, _lp),
-    _entry("LRN", (1, 1), same, _local_response),
+    expanded_op("LayerNormalization", (2, 3), _layer_shape, _layer, _cost),
+    expanded_op("RMSNormalization", (2, 2), _rms_shape, _rms, _cost),
+    expanded_op("InstanceNormalization", (3, 3), _channels_shape, _instance, _cost),
+    expanded_op("GroupNormalization", (3, 3), _channels_shape, _groups, _cost),
+    expanded_op("MeanVarianceNormalization", (1, 1), same, _mean_variance, _cost),
+    expanded_op("LpNormalization", (1, 1), same, _lp, _cost),
+    expanded_op("LRN", (1, 1), same, _local_response, _cost),
 ]

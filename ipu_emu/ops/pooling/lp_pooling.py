@@ -6,7 +6,7 @@ from functools import reduce
 
 import numpy as np
 
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, replaced_before_run
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, expanded_op, flops
 from ipu_emu.ops.core.sliding_windows import Windows
 
 _WINDOW = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
@@ -70,6 +70,6 @@ def _expand_global(rewrite: Rewrite, node: Node) -> None:
 _cost = flops(lambda node: 3 * node.input(0).nelms)
 
 OPS = [
-    OpDef("LpPool", (1, 1), _shape, replaced_before_run, _cost, expand=_expand),
-    OpDef("GlobalLpPool", (1, 1), _global_shape, replaced_before_run, _cost, expand=_expand_global),
+    expanded_op("LpPool", (1, 1), _shape, _expand, _cost),
+    expanded_op("GlobalLpPool", (1, 1), _global_shape, _expand_global, _cost),
 ]

@@ -18,7 +18,7 @@ from ipu_emu.graph.dtype import INT64
 from ipu_emu.ops.codegen.window_maxima import window_maxima_call, window_maxima_gradient_call
 from ipu_emu.ops.core import Node, OutputTypes, Rewrite, flops
 from ipu_emu.ops.core.kernel_helpers import view
-from ipu_emu.ops.core.op_definition import BoundOp, Call, Expand, OpDef, replaced_before_run
+from ipu_emu.ops.core.op_definition import BoundOp, Call, Expand, OpDef, expanded_op
 from ipu_emu.ops.core.shape_rules import like_second, shape_attribute
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.core.spatial_rank import pooling_as_2d
@@ -266,7 +266,7 @@ OPS = [
         batch_innermost=(0, -1),
         expand=pooling_as_2d,
     ),
-    OpDef("GlobalAveragePool", (1, 1), _global_shape, replaced_before_run, _cost, expand=_global("ReduceMean")),
-    OpDef("GlobalMaxPool", (1, 1), _global_shape, replaced_before_run, _cost, expand=_global("ReduceMax")),
+    expanded_op("GlobalAveragePool", (1, 1), _global_shape, _global("ReduceMean"), _cost),
+    expanded_op("GlobalMaxPool", (1, 1), _global_shape, _global("ReduceMax"), _cost),
     OpDef("AveragePoolGrad", (1, 1), shape_attribute, _average_pool_grad, _cost, batch_innermost=(0, -1)),
 ]

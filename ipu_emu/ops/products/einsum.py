@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, replaced_before_run
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, expanded_op, flops
 
 #: Axes by their letters; the axes of "..." are numbers, 0 for the last one.
 _Axes = list[str]
@@ -130,4 +130,4 @@ def _work(node: Node) -> int:
     return 2 * prod(_sizes(node, operands).values())
 
 
-OPS = [OpDef("Einsum", (1, None), _shape, replaced_before_run, flops(_work), expand=_expand)]
+OPS = [expanded_op("Einsum", (1, None), _shape, _expand, flops(_work))]

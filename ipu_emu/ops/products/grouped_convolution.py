@@ -90,14 +90,8 @@ class Grouped(Direct):
             weights = wide
         bias, widen = self._wide_bias(bias, scratch[2])
         channel = self.rows.length * self.columns.length * self.batch * 4
-        out, tiles = y.transpose(1, 2, 3, 0), self._tiles(y.itemsize)
-        calls = [
-            call
-            for part in tiles
-            for call in self._by_group(
-                image, weights, out, bias, part, self._tap_offsets(), self.inner * channel, store
-            )
-        ]
+        out, tiles, taps = y.transpose(1, 2, 3, 0), self._tiles(y.itemsize), self._tap_offsets()
+        calls = self._by_group(image, weights, out, bias, tiles, taps, self.inner * channel, store)
         return [*steps, *widen, *calls]
 
     def _by_channel(
@@ -121,7 +115,7 @@ class Grouped(Direct):
         weights: _Array,
         y: _Array,
         bias: _Array | None,
-        tiles: OutputBlocks,
+        tiles: Sequence[OutputBlocks],
         steps: NDArray[np.int64],
         group_bytes: int,
         store: FusedStore | None = None,
@@ -130,16 +124,9 @@ class Grouped(Direct):
         rows, depth = weights.shape[1:]
         common: dict[str, Any] = {
             "x": image,
-            "from": tiles.origins,
-            "at": tiles.at(y.itemsize),
             "step": steps,
             "bias": bias,
             "bias_batch": 4 * rows,
-            "wide": False,
-            "tiles": len(tiles.origins),
-            "vectors": tiles.vectors,
-            "lanes": tiles.lanes,
-            "y_row": y.strides[0],
             "w_row": 4 * depth,
             "w_step": 4,
             "w_block": None,
@@ -150,7 +137,8 @@ class Grouped(Direct):
             "store": store,
         }
         return [
-            product_call(y[first:], depth, count, high, first, w=weights[:, first:], **common)
+            product_call(y[first:], depth, count, high, first, w=weights[:, first:], **part.arguments(y), **common)
+            for part in tiles
             for first, count, high in row_blocks(rows)
         ]
 
@@ -182,7 +170,7 @@ class Grouped(Direct):
     ) -> list[Call]:
         weights = packed.reshape(self.groups, self.inner, -1)
         group_bytes = self.outer * sizes[0] * sizes[1] * self.batch * 4
-        return [call for part in tiles for call in self._by_group(image, weights, y, None, part, steps, group_bytes)]
+        return self._by_group(image, weights, y, None, tiles, steps, group_bytes)
 
     # Gradient of the weights
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ipu_emu.graph import Op
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, replaced_before_run
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, expanded_op, flops
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.core.spatial_rank import spaced
 
@@ -95,4 +95,4 @@ def _work(node: Node) -> int:
     )
 
 
-OPS = [OpDef("MultiConv", (2, None), _shape, replaced_before_run, flops(_work), expand=_expand, domain=GRAPHCORE)]
+OPS = [expanded_op("MultiConv", (2, None), _shape, _expand, flops(_work), domain=GRAPHCORE)]

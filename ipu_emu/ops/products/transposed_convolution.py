@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, replaced_before_run
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, expanded_op, flops
 from ipu_emu.ops.core.spatial_rank import spaced
 
 
@@ -146,4 +146,4 @@ def _products(node: Node) -> int:
     return 2 * node.input(0).nelms * node.input(1).nelms // max(w[0], 1)
 
 
-OPS = [OpDef("ConvTranspose", (2, 3), _shape, replaced_before_run, flops(_products), expand=_expand)]
+OPS = [expanded_op("ConvTranspose", (2, 3), _shape, _expand, flops(_products))]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.graph.dtype import FLOAT, INT32, DType, dtype_numbered
 from ipu_emu.ops.codegen.functions.compiled_functions import cos_of_turns, log
-from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, per_element, replaced_before_run
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, expanded_op, per_element
 from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
 from ipu_emu.ops.core.rewrite import Rewrite
@@ -102,22 +102,14 @@ def _draw(fill: Any) -> Any:
 
 
 def _source(type: str, inputs: int, expand: Any = _numbers) -> OpDef:
-    return OpDef(type, (inputs, inputs), _shape, replaced_before_run, per_element(20), expand=expand, random=True)
+    return expanded_op(type, (inputs, inputs), _shape, expand, per_element(20), random=True)
 
 
 OPS = [
     *(_source(type, 0) for type in ("RandomNormal", "RandomUniform")),
     *(_source(type, 1) for type in ("RandomNormalLike", "RandomUniformLike")),
     _source("Bernoulli", 1, _bernoulli),
-    OpDef(
-        "Multinomial",
-        (1, 1),
-        _multinomial_shape,
-        replaced_before_run,
-        per_element(20),
-        expand=_multinomial,
-        random=True,
-    ),
+    expanded_op("Multinomial", (1, 1), _multinomial_shape, _multinomial, per_element(20), random=True),
     # (logarithms of probabilities, uniform numbers)
     OpDef(
         "DrawnClasses",

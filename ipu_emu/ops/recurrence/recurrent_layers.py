@@ -14,7 +14,7 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, replaced_before_run
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, expanded_op, flops
 from ipu_emu.ops.recurrence.gate_functions import FUNCTIONS
 from ipu_emu.ops.recurrence.recurrent_cells import CELLS
 
@@ -207,14 +207,13 @@ def _graphcore_expand(rewrite: Rewrite, node: Node) -> None:
 
 
 OPS = [
-    *(OpDef(type, (3, 8), _shape, replaced_before_run, flops(_work), expand=_expand) for type in CELLS),
-    OpDef(
+    *(expanded_op(type, (3, 8), _shape, _expand, flops(_work)) for type in CELLS),
+    expanded_op(
         "LSTM",
         (2, 5),
         _graphcore_shape,
-        replaced_before_run,
+        _graphcore_expand,
         flops(lambda node: 2 * node.input(0).shape[0] * node.input(0).shape[1] * node.input(1).nelms),
-        expand=_graphcore_expand,
         domain=GRAPHCORE,
     ),
 ]
