@@ -26,9 +26,8 @@ from ipu_emu.poptorch.enums import (
     VariableRetrievalMode,
 )
 from ipu_emu.poptorch.errors import ConfigFileError, Error, RecoverableError, UnrecoverableError
-from ipu_emu.poptorch.executor.executor import PoplarExecutor
+from ipu_emu.poptorch.executor.executor import PoplarExecutor, inferenceModel, load, trainingModel
 from ipu_emu.poptorch.executor.hooks import registerPostCompileHook, registerPreCompileHook
-from ipu_emu.poptorch.executor.models import inferenceModel, load, trainingModel
 from ipu_emu.poptorch.ops import (
     CPU,
     Attribute,

@@ -9,6 +9,7 @@ import torch
 
 from ipu_emu.poptorch.enums import MatMulSerializationMode, MultiConvPlanType, OverlapMode
 from ipu_emu.poptorch.errors import Error, refusal
+from ipu_emu.poptorch.options.option_group import of_kind
 from ipu_emu.poptorch.tracing.current_trace import current_trace, intercepted
 from ipu_emu.session.options.without_effect import say_without_effect
 
@@ -112,10 +113,9 @@ def set_overlap_for_output(output_tensors: Any, mode: OverlapMode) -> Any:
 
 
 def _check_overlap(mode: OverlapMode, *, output: bool) -> None:
-    if not isinstance(mode, OverlapMode):
-        raise AssertionError(f"Unexpected type {type(mode)}. Expected {OverlapMode}")
+    overlaps = of_kind(mode, OverlapMode) is not OverlapMode.NoOverlap
     trace = current_trace()
-    if trace is not None and mode is not OverlapMode.NoOverlap:
+    if trace is not None and overlaps:
         trace.overlaps.append("output" if output else "input")
 
 
@@ -198,10 +198,9 @@ def custom_op(
     inputs: Any, name: str, domain: str, domain_version: int, example_outputs: Any, attributes: Any = None
 ) -> Any:
     """Raise an error: ops in C++ cannot be loaded."""
-    raise Error(
+    raise refusal(
         f"The custom op '{domain}.{name}' is code in C++ for Poplar, which the emulator cannot load; write it with "
-        "PyTorch's functions instead",
-        "poptorch_py_error",
+        "PyTorch's functions instead"
     )
 
 

@@ -16,13 +16,14 @@ The names of this module need no TensorFlow: queues, and the arguments, errors a
     slots = list(call.slots())
 """
 
-from ipu_emu.tensorflow.run.argument_checks import check_program, check_shards
+from ipu_emu.tensorflow.run.argument_checks import check_program
+from ipu_emu.tensorflow.run.configured_system import check_shards
 from ipu_emu.tensorflow.run.feeds.queues import OutfeedMode, OutfeedQueue
+from ipu_emu.tensorflow.run.pipeline_arguments import GradientAccumulationReductionMethod as ReductionMethod
 from ipu_emu.tensorflow.run.pipeline_arguments import (
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,
-    ReductionMethod,
     StageFunction,
 )
 from ipu_emu.tensorflow.run.pipeline_call import PipelineCall

@@ -15,7 +15,6 @@ from torch.utils.data import TensorDataset
 from ipu_emu.poptorch.ops import identity_loss
 
 _LOSSES: dict[Any, Any] = {functional.cross_entropy: nn.CrossEntropyLoss, functional.nll_loss: nn.NLLLoss}
-_FUNCTIONS = (torch.nn.functional.cross_entropy, torch.nn.functional.nll_loss)
 _ADVICE = (
     "the mean over a batch of {pieces} micro-batches of replicas would weight targets unequally; give "
     "loss=torch.nn.CrossEntropyLoss(...) itself, which is counted over the batch, or use one micro-batch and replica"
@@ -138,7 +137,7 @@ class MeanLosses(TorchFunctionMode):
         self._weighted = False
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in _FUNCTIONS:
+        if function in _LOSSES:
             self._note(*args, **(kwargs or {}))
         return function(*args, **(kwargs or {}))
 

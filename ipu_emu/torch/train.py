@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -92,7 +93,7 @@ def train(
         if _is_offline(options):
             run.compile()
             return module
-        with _checkpoints(checkpoints) as store, closing(run):
+        with nullcontext() if checkpoints is None else Checkpoints(checkpoints) as store, closing(run):
             run.train(epochs, store, checkpoint_every, after_epoch)
     return module
 
@@ -242,43 +243,29 @@ def _share(module: torch.nn.Module, job: _Job) -> None:
                 tensor.copy_(torch.from_numpy(first).reshape(tensor.shape))
 
 
-@contextmanager
-def _checkpoints(folder: str | Path | None) -> Iterator[Checkpoints | None]:
-    if folder is None:
-        yield None
-        return
-    with Checkpoints(folder) as store:
-        yield store
-
-
+@dataclass
 class _Training:
     """The steps of a training run, of which ``step`` are done."""
 
-    def __init__(
-        self,
-        executor: PoplarExecutor,
-        batches: Batches,
-        spread: Spread,
-        job: _Job,
-        bar: ProgressBar,
-        optimiser: Any,
-        scheduler: Any,
-        counted: CountedLoss | None,
-        state: OptimiserState,
-        means: MeanLosses,
-    ) -> None:
-        self._executor, self._batches, self._spread, self._job = executor, batches, spread, job
-        self._bar, self._optimiser, self._scheduler, self._counted = bar, optimiser, scheduler, counted
-        self._state, self._means_of_loss = state, means
-        self._losses: list[float] = []
-        self._means: list[float] = []
-        self._step = 0
-        self._finite = True
+    executor: PoplarExecutor
+    batches: Batches
+    spread: Spread
+    job: _Job
+    bar: ProgressBar
+    optimiser: Any
+    scheduler: Any
+    counted: CountedLoss | None
+    state: OptimiserState
+    means_of_loss: MeanLosses
+    losses: list[float] = field(default_factory=list)
+    means: list[float] = field(default_factory=list)
+    step: int = 0
+    finite: bool = True
 
     def compile(self) -> None:
         """Compile for the first batch."""
-        args, named = self._call(next(self._batches.epoch(self._spread, 0, 0)))
-        self._executor.compile(*args, **named)
+        args, named = self._call(next(self.batches.epoch(self.spread, 0, 0)))
+        self.executor.compile(*args, **named)
 
     def train(
         self,
@@ -289,15 +276,15 @@ class _Training:
     ) -> None:
         first, skipped = self._resume(store)
         for epoch in range(first, epochs):
-            for number, batch in enumerate(self._batches.epoch(self._spread, epoch, skipped), skipped + 1):
-                self._losses.append(self._one_step(batch, epoch))
-                if store is not None and every is not None and self._step % every == 0:
+            for number, batch in enumerate(self.batches.epoch(self.spread, epoch, skipped), skipped + 1):
+                self.losses.append(self._one_step(batch, epoch))
+                if store is not None and every is not None and self.step % every == 0:
                     self._save(store, epoch, number)
             skipped = 0
-            if not self._losses:
-                raise ValueError(f"data gave no batch of {self._spread.size} samples in epoch {epoch + 1}")
+            if not self.losses:
+                raise ValueError(f"data gave no batch of {self.spread.size} samples in epoch {epoch + 1}")
             mean = self._mean()
-            self._bar.epoch(epoch + 1, self._step, mean)
+            self.bar.epoch(epoch + 1, self.step, mean)
             self._after(epoch, mean, after_epoch)
             if store is not None and every is None:
                 self._save(store, epoch + 1, 0)
@@ -305,26 +292,26 @@ class _Training:
     def _one_step(self, batch: Any, epoch: int) -> float:
         args, named = self._call(batch)
         self._start(args, named)
-        spread = self._spread
-        self._means_of_loss.check(
+        spread = self.spread
+        self.means_of_loss.check(
             (*args, *named.values()), spread.accumulation * spread.replicas, local=spread.accumulation * spread.local
         )
         with self._undamped():
-            losses = self._executor(*args, **named).reshape(-1).tolist()
+            losses = self.executor(*args, **named).reshape(-1).tolist()
         loss = math.fsum(losses) / len(losses)
-        self._step += 1
-        if not math.isfinite(loss) and self._finite:
-            self._finite = False
+        self.step += 1
+        if not math.isfinite(loss) and self.finite:
+            self.finite = False
             warnings.warn(
-                f"the loss is {loss} in step {self._step}, and the weights may hold no numbers any more: use a "
+                f"the loss is {loss} in step {self.step}, and the weights may hold no numbers any more: use a "
                 "smaller learning rate, or clip; python -W error::RuntimeWarning stops here",
                 RuntimeWarning,
                 stacklevel=4,
             )
-        if isinstance(self._scheduler, _PER_BATCH):
+        if isinstance(self.scheduler, _PER_BATCH):
             self._schedule()
-        self._bar.step(epoch + 1, self._step, loss, self._spread.size)
-        popdist_py.report(step=self._step, samples=self._spread.size // self._job.instances, loss=loss)
+        self.bar.step(epoch + 1, self.step, loss, self.spread.size)
+        popdist_py.report(step=self.step, samples=self.spread.size // self.job.instances, loss=loss)
         return loss
 
     def _call(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -332,35 +319,35 @@ class _Training:
         if isinstance(batch, Mapping):
             return (), dict(batch)
         args = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
-        if self._counted is None or len(args) < 2:
+        if self.counted is None or len(args) < 2:
             return args, {}
-        count = self._counted.count(args[-1])
-        if self._job.instances > 1:
+        count = self.counted.count(args[-1])
+        if self.job.instances > 1:
             count = float(popdist_py.allReduce(np.float64(count)))
-        spread = self._spread
+        spread = self.spread
         share = max(count, 1e-30) / (spread.accumulation * spread.replicas)
         return (*args, torch.full((spread.accumulation * spread.local,), share)), {}
 
     def _start(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Compile for the first step, and copy the state of the optimiser to the device."""
-        if self._executor.isCompiled():
+        if self.executor.isCompiled():
             return
-        self._executor.compile(*args, **named)
-        if not self._executor.isAttachedToDevice():
-            self._executor.attachToDevice()
-        self._state.load(self._executor)
+        self.executor.compile(*args, **named)
+        if not self.executor.isAttachedToDevice():
+            self.executor.attachToDevice()
+        self.state.load(self.executor)
 
     def close(self) -> None:
         """End the progress bar, and copy the state of the optimiser back."""
-        self._bar.close()
-        if self._step and self._executor.isAttachedToDevice():
-            self._state.fetch(self._executor, self._step)
+        self.bar.close()
+        if self.step and self.executor.isAttachedToDevice():
+            self.state.fetch(self.executor, self.step)
 
     @contextmanager
     def _undamped(self) -> Iterator[None]:
         """Context manager of a step; PyTorch's SGD starts its momentum with the first gradient as it is."""
-        first = self._step == 0 and type(self._optimiser) is torch.optim.SGD and not self._state.values()
-        groups = [g for g in self._optimiser.param_groups if first and g["dampening"] and g["momentum"]]
+        first = self.step == 0 and type(self.optimiser) is torch.optim.SGD and not self.state.values()
+        groups = [g for g in self.optimiser.param_groups if first and g["dampening"] and g["momentum"]]
         if not groups:
             yield
             return
@@ -374,48 +361,48 @@ class _Training:
     def _set_dampening(self, groups: list[dict[str, Any]], values: list[float]) -> None:
         for group, value in zip(groups, values, strict=True):
             group["dampening"] = value
-        self._executor.setOptimizer(self._optimiser)
+        self.executor.setOptimizer(self.optimiser)
 
     def _mean(self) -> float:
         """The mean loss of the epoch over all instances."""
-        mean = math.fsum(self._losses) / len(self._losses)
-        self._losses.clear()
-        if self._job.instances > 1:
-            mean = float(popdist_py.allReduce(np.float64(mean))) / self._job.instances
+        mean = math.fsum(self.losses) / len(self.losses)
+        self.losses.clear()
+        if self.job.instances > 1:
+            mean = float(popdist_py.allReduce(np.float64(mean))) / self.job.instances
         return mean
 
     def _after(self, epoch: int, mean: float, call: Callable[[int, float], object] | None) -> None:
         if call is not None:
             call(epoch + 1, mean)
-        self._means.append(mean)
-        if not isinstance(self._scheduler, _PER_BATCH):
+        self.means.append(mean)
+        if not isinstance(self.scheduler, _PER_BATCH):
             self._schedule(mean)
 
     def _schedule(self, mean: float = math.nan) -> None:
-        if self._scheduler is not None:
-            self._optimiser._opt_called = True  # PyTorch warns of schedulers that step before their optimiser
-            measured = isinstance(self._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
-            self._scheduler.step(*[mean] if measured else [])
-            self._executor.setOptimizer(self._optimiser)
+        if self.scheduler is not None:
+            self.optimiser._opt_called = True  # PyTorch warns of schedulers that step before their optimiser
+            measured = isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+            self.scheduler.step(*[mean] if measured else [])
+            self.executor.setOptimizer(self.optimiser)
 
     # Checkpoints
 
     def _save(self, store: Checkpoints, epoch: int, skipped: int) -> None:
-        state = {"epoch": epoch, "skipped": skipped, "losses": self._losses, "means": self._means}
-        store.save(self._executor.trained_state(), self._step, state)
+        state = {"epoch": epoch, "skipped": skipped, "losses": self.losses, "means": self.means}
+        store.save(self.executor.trained_state(), self.step, state)
 
     def _resume(self, store: Checkpoints | None) -> tuple[int, int]:
         """Load the newest checkpoint, if there is one; return the epoch and the number of batches of it to skip."""
         if store is None:
             return 0, 0
-        args, named = self._call(next(self._batches.epoch(self._spread, 0, 0)))
+        args, named = self._call(next(self.batches.epoch(self.spread, 0, 0)))
         self._start(args, named)
-        resumed = store.restore(self._executor.trained_state())
-        self._step = resumed.step
+        resumed = store.restore(self.executor.trained_state())
+        self.step = resumed.step
         epoch, skipped = resumed.state.get("epoch", 0), resumed.state.get("skipped", 0)
-        self._losses = list(resumed.state.get("losses", []))
-        self._means = list(resumed.state.get("means", []))
-        per_batch = isinstance(self._scheduler, _PER_BATCH)
-        for mean in [math.nan] * self._step if per_batch else self._means:
+        self.losses = list(resumed.state.get("losses", []))
+        self.means = list(resumed.state.get("means", []))
+        per_batch = isinstance(self.scheduler, _PER_BATCH)
+        for mean in [math.nan] * self.step if per_batch else self.means:
             self._schedule(mean)
         return epoch, skipped

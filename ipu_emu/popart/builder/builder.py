@@ -20,8 +20,7 @@ from ipu_emu.onnx.read import read
 from ipu_emu.onnx.write import to_model, write_model
 from ipu_emu.ops import append, append_unchecked
 from ipu_emu.popart.builder.node_annotations import EXCLUDED_PATTERNS, Annotations, NodeAnnotations
-from ipu_emu.popart.builder.node_attributes import NodeAttributes
-from ipu_emu.popart.builder.opsets import OPSETS, AiGraphcore, AiGraphcoreOpset1, AiOnnx, AiOnnxMlOpset1, plain
+from ipu_emu.popart.builder.opsets import OPSETS, AiGraphcoreOpset1, AiOnnx, AiOnnxMlOpset1, plain
 from ipu_emu.popart.builder.subgraphs import completed
 from ipu_emu.popart.options.input_settings import InputArguments, one_of_kind
 from ipu_emu.popart.options.variable_settings import VariableSettings
@@ -52,7 +51,7 @@ class Builder(NodeAnnotations):
         builderCore: object = None,
     ) -> None:
         self._annotations = Annotations()
-        self._use(Graph())
+        self._graph = Graph()
         self._opset = _checked((opsets or {}).get("ai.onnx", defaultAiOnnxOpset))
         self._locked = "ai.onnx" in (opsets or {})
         self._external: dict[str, DataPlace] = {}
@@ -69,11 +68,8 @@ class Builder(NodeAnnotations):
                 f"Data of TensorProto ( tensor name: {error.id}) should be stored in {error.file}, but it doesn't "
                 "exist or is not accessible."
             ) from error
-        self._use(model.graph)
+        self._graph = model.graph
         self._opset, self._locked = model.opset, True
-
-    def _use(self, graph: Graph) -> None:
-        self._graph, self._nodes = graph, NodeAttributes(graph)
 
     @property
     def graph(self) -> Graph:
@@ -100,20 +96,14 @@ class Builder(NodeAnnotations):
         """The domain ai.onnx.ml, none of whose ops is emulated."""
         return AiOnnxMlOpset1(self._add, 1)
 
-    @property
-    def aiOnnxMlOpset1(self) -> AiOnnxMlOpset1:
-        """The same as ``aiOnnxMl``."""
-        return self.aiOnnxMl
+    aiOnnxMlOpset1 = aiOnnxMl
 
     @property
-    def aiGraphcore(self) -> AiGraphcore:
+    def aiGraphcore(self) -> AiGraphcoreOpset1:
         """PopART's own ops (ai.graphcore, opset 1)."""
         return AiGraphcoreOpset1(self._add, 1)
 
-    @property
-    def aiGraphcoreOpset1(self) -> AiGraphcore:
-        """The same as ``aiGraphcore``."""
-        return self.aiGraphcore
+    aiGraphcoreOpset1 = aiGraphcore
 
     def _select(self, version: int) -> None:
         """Fix the opset at its first use; the opset of a model, or one given to the constructor, is fixed at once."""
@@ -130,7 +120,7 @@ class Builder(NodeAnnotations):
         """A builder for the body of a call, a loop or a branch; it may use the tensors of this one."""
         child = Builder()
         child._opset = self._opset
-        child._use(Graph(parent=self._graph))
+        child._graph = Graph(parent=self._graph)
         child._locked = self._locked
         self._children.append(child)
         return child
@@ -278,7 +268,7 @@ class Builder(NodeAnnotations):
         checkpoints = [self._add("", "Identity", [id], {}, 1, _CHECKPOINT)[0] for id in sources]
         for id in checkpoints:
             self.recomputeOutput(id, RecomputeType.Checkpoint)
-            self._nodes.assign(EXCLUDED_PATTERNS, list(_REMOVE_IDENTITIES), {id})
+            self._assign(EXCLUDED_PATTERNS, list(_REMOVE_IDENTITIES), {id})
         return checkpoints
 
     def reshape_const(self, aiOnnx: AiOnnx, args: Sequence[str], shape: Sequence[int], debugContext: str = "") -> str:

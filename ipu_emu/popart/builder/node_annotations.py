@@ -7,22 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, OUTPUT_LOCATION, PIPELINE_STAGE, RECOMPUTE
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
-from ipu_emu.graph import Graph
-from ipu_emu.popart.builder.node_attributes import NodeAttributes, attribute_value
+from ipu_emu.graph import Graph, Op
 from ipu_emu.popart.types.enums import RecomputeType
 from ipu_emu.session.options.option_enums import CommGroupType
 from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.tensor_location import TensorLocation
 from ipu_emu.session.options.without_effect import say_without_effect
 
+_T = TypeVar("_T", int, float, str)
+
 _SCHEDULE_PRIORITY = "__schedule_priority"
+#: The name of an attribute's type in messages, by the type of its value.
+_KINDS: dict[type, str] = {int: "an integer", float: "a float", str: "a string"}
 
 
 class Annotations:
@@ -73,7 +77,6 @@ class NodeAnnotations:
 
     _annotations: Annotations
     _graph: Graph
-    _nodes: NodeAttributes
 
     # Names
 
@@ -170,32 +173,31 @@ class NodeAnnotations:
         """FLOAT or HALF, for convolutions and matrix products; sums are always kept in float32."""
         if value != "FLOAT":
             say_without_effect("The node attribute", ["partialsType"])
-        self._nodes.assign(_PARTIALS, value, _set_of(ids))
+        self._assign(_PARTIALS, value, _set_of(ids))
 
     def getPartialsType(self, ids: Any) -> str:
         """The type that ``setPartialsType`` set; FLOAT by default."""
-        attributes = self._nodes.of(_set_of(ids))
-        return str(attributes.get(_PARTIALS, "FLOAT"))
+        return str(self._node(_set_of(ids)).attributes.get(_PARTIALS, "FLOAT"))
 
     def setAvailableMemoryProportion(self, ids: Any, value: float) -> None:
         """The proportion of tile memory that a node may use, from 0 to 1; no effect here."""
         if not 0 < value <= 1:
             raise EmulatorError(f"availableMemoryProportion must be in (0,1], but was: {value}")
         say_without_effect("The node attribute", ["availableMemoryProportion"])
-        self._nodes.assign(_PROPORTION, float(value), _set_of(ids))
+        self._assign(_PROPORTION, float(value), _set_of(ids))
 
     def setEnableConvDithering(self, ids: Any, value: int) -> None:
         """Whether a convolution starts on varying tiles; no effect here."""
         if value not in (0, 1):
             raise EmulatorError(f"enableConvDithering must be a bool value, but was: {value}")
-        type = self._nodes.type(_set_of(ids))
+        type = self._node(_set_of(ids)).type
         if type not in _CONVOLUTIONS:
             raise EmulatorError(
                 f"Builder::setEnableConvDithering should only be called on convolutions but was given: {type}"
             )
         if value:
             say_without_effect("The node attribute", ["enableConvDithering"])
-        self._nodes.assign(_DITHERING, int(value), _set_of(ids))
+        self._assign(_DITHERING, int(value), _set_of(ids))
 
     def setSerializeMatMul(self, ids: Any, mode: str, factor: int = 0, keep_precision: bool = False) -> None:
         """``mode`` is input_channels, reducing_dim, output_channels or none."""
@@ -206,13 +208,13 @@ class NodeAnnotations:
             )
         if mode != "none":
             say_without_effect("The node attribute", ["serializeMatMul"])
-        self._nodes.assign(_SERIALIZE, [mode, str(factor), str(int(keep_precision))], _set_of(ids))
+        self._assign(_SERIALIZE, [mode, str(factor), str(int(keep_precision))], _set_of(ids))
 
     def setInplacePreferences(self, ids: Any, preferences: Mapping[str, float]) -> None:
         """The priorities of in-place variants of a node; no effect here."""
         say_without_effect("The node attribute", ["inplace preferences"])
-        self._nodes.assign(_INPLACE_NAMES, list(preferences), _set_of(ids))
-        self._nodes.assign(_INPLACE_PRIORITIES, [float(value) for value in preferences.values()], _set_of(ids))
+        self._assign(_INPLACE_NAMES, list(preferences), _set_of(ids))
+        self._assign(_INPLACE_PRIORITIES, [float(value) for value in preferences.values()], _set_of(ids))
 
     def setGraphName(self, name: str) -> None:
         """Name the model."""
@@ -226,11 +228,11 @@ class NodeAnnotations:
     def _annotate(self, name: str, args: Sequence[Any]) -> _Context | None:
         if len(args) == 1:
             return self._annotations.attribute(name, args[0])
-        self._nodes.assign(name, args[1], _set_of(args[0]))
+        self._assign(name, args[1], _set_of(args[0]))
         return None
 
     def _has(self, name: str, ids: Sequence[Any]) -> bool:
-        return name in (self._nodes.of(_set_of(ids[0])) if ids else self._annotations.current)
+        return name in (self._node(_set_of(ids[0])).attributes if ids else self._annotations.current)
 
     def _get(self, name: str, what: str, ids: Sequence[Any]) -> int:
         if ids:
@@ -243,47 +245,87 @@ class NodeAnnotations:
 
     def addNodeAttribute(self, name: str, value: Any, outputs: set[str]) -> None:
         """Add an attribute to the node that makes ``outputs``."""
-        self._nodes.add(name, value, outputs)
+        if name in self._node(outputs).attributes:
+            raise EmulatorError(f"Node already has attribute {name}.")
+        self._assign(name, value, outputs)
 
     def nodeHasAttribute(self, name: str, outputs: set[str]) -> bool:
         """Whether the node that makes ``outputs`` has an attribute."""
-        return name in self._nodes.of(outputs) or name == _DEBUG_INFO
+        return name in self.getAllNodeAttributeNames(outputs)
 
     def getAllNodeAttributeNames(self, outputs: set[str]) -> list[str]:
         """The names of the attributes of the node that makes ``outputs``."""
-        return [*self._nodes.of(outputs), _DEBUG_INFO]
+        return [*self._node(outputs).attributes, _DEBUG_INFO]
 
     def removeNodeAttribute(self, name: str, outputs: set[str]) -> None:
         """Remove an attribute of the node that makes ``outputs``."""
-        self._nodes.remove(name, outputs)
+        op = self._node(outputs)
+        if name not in op.attributes:
+            raise EmulatorError(f"Cannot remove attribute {name} as it does not exist.")
+        self._replace(op, {key: value for key, value in op.attributes.items() if key != name})
 
     def getInt64NodeAttribute(self, name: str, outputs: set[str]) -> int:
         """An attribute that is an integer."""
-        return self._nodes.scalar(name, outputs, int)
+        return self._scalar(name, outputs, int)
 
     def getInt64VectorNodeAttribute(self, name: str, outputs: set[str]) -> list[int]:
         """An attribute that is a list of integers."""
-        return self._nodes.vector(name, outputs, int)
+        return self._vector(name, outputs, int)
 
     def getFloatNodeAttribute(self, name: str, outputs: set[str]) -> float:
         """An attribute that is a number."""
-        return self._nodes.scalar(name, outputs, float)
+        return self._scalar(name, outputs, float)
 
     def getFloatVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[float]:
         """An attribute that is a list of numbers."""
-        return self._nodes.vector(name, outputs, float)
+        return self._vector(name, outputs, float)
 
     def getStringNodeAttribute(self, name: str, outputs: set[str]) -> str:
         """An attribute that is a string."""
-        return self._nodes.scalar(name, outputs, str)
+        return self._scalar(name, outputs, str)
 
     def getStringVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[str]:
         """An attribute that is a list of strings."""
-        return self._nodes.vector(name, outputs, str)
+        return self._vector(name, outputs, str)
 
     def getBoolNodeAttribute(self, name: str, outputs: set[str]) -> bool:
         """A boolean attribute, which is stored as an integer."""
         return bool(self.getInt64NodeAttribute(name, outputs))
+
+    def _scalar(self, name: str, outputs: set[str], kind: type[_T]) -> _T:
+        value = self._existing(name, outputs)
+        if not isinstance(value, kind):
+            raise EmulatorError(f"Attribute {name} is not {_KINDS[kind]}.")
+        return value
+
+    def _vector(self, name: str, outputs: set[str], kind: type[_T]) -> list[_T]:
+        value = self._existing(name, outputs)
+        if not (isinstance(value, list) and all(isinstance(item, kind) for item in value)):
+            raise EmulatorError(f"Attribute {name} is not {_KINDS[kind]} vector.")
+        return value
+
+    def _existing(self, name: str, outputs: set[str]) -> Any:
+        attributes = self._node(outputs).attributes
+        if name not in attributes:
+            raise EmulatorError(f"Node does not have an attribute {name}.")
+        return attributes[name]
+
+    def _node(self, outputs: set[str]) -> Op:
+        for op in self._graph.ops:
+            if set(op.outputs) == set(outputs):
+                return op
+        raise EmulatorError(
+            f"Could not find a node with outputs {', '.join(sorted(outputs))}. Must specify all outputs of a node"
+        )
+
+    def _assign(self, name: str, value: Any, outputs: set[str]) -> None:
+        """Add an attribute, or change its value."""
+        op = self._node(outputs)
+        self._replace(op, {**op.attributes, name: attribute_value(value)})
+
+    def _replace(self, op: Op, attributes: dict[str, Any]) -> None:
+        index = next(index for index, other in enumerate(self._graph.ops) if other is op)
+        self._graph.ops[index] = replace(op, attributes=attributes)
 
 
 def _integer(method: str, value: Any) -> int:
@@ -295,3 +337,14 @@ def _integer(method: str, value: Any) -> int:
 
 def _set_of(ids: str | Iterable[str]) -> set[str]:
     return {ids} if isinstance(ids, str) else set(ids)
+
+
+def attribute_value(value: Any) -> Any:
+    """Convert an attribute: a bool to an integer, numpy scalars and arrays to Python numbers and lists."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, list | tuple):
+        return [attribute_value(item) for item in value]
+    return value

@@ -14,7 +14,7 @@ from ipu_emu.graph import Graph, dtype_named
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.popart.builder.ai_graphcore import AI_GRAPHCORE
 from ipu_emu.popart.builder.ai_onnx import AI_ONNX, Row
-from ipu_emu.popart.builder.node_attributes import attribute_value
+from ipu_emu.popart.builder.node_annotations import attribute_value
 from ipu_emu.popart.builder.signatures import available, check_inputs, check_outputs, signature
 from ipu_emu.popart.types.enums import DataType, ScatterReduction
 from ipu_emu.session.options.tensor_location import CommGroup
@@ -93,20 +93,6 @@ class AiOnnx(_Opset):
     """Ops of one version of ai.onnx."""
 
 
-class AiOnnxMl(_Opset):
-    """The domain of classical machine learning, none of whose ops is emulated."""
-
-    domain = "ai.onnx.ml"
-    table: ClassVar = {}
-
-
-class AiGraphcore(_Opset):
-    """PopART's own ops."""
-
-    domain = GRAPHCORE
-    table = AI_GRAPHCORE
-
-
 def _triples(args: Sequence[Any]) -> list[str]:
     """Data, weights and (possibly absent) bias of each convolution of a multi-convolution."""
     lists = [[str(id) for id in triple] for triple in args]
@@ -148,12 +134,18 @@ class AiOnnxOpset11(AiOnnx):
     """ai.onnx 11."""
 
 
-class AiOnnxMlOpset1(AiOnnxMl):
-    """ai.onnx.ml 1."""
+class AiOnnxMlOpset1(_Opset):
+    """ai.onnx.ml 1, for classical machine learning, none of whose ops is emulated."""
+
+    domain = "ai.onnx.ml"
+    table: ClassVar = {}
 
 
-class AiGraphcoreOpset1(AiGraphcore):
-    """ai.graphcore 1."""
+class AiGraphcoreOpset1(_Opset):
+    """ai.graphcore 1: PopART's own ops."""
+
+    domain = GRAPHCORE
+    table = AI_GRAPHCORE
 
 
 #: ai.onnx by version.

@@ -32,7 +32,8 @@ _TYPES = {
     DeviceKind.OFFLINE: DeviceType.OfflineIpu,
     DeviceKind.SIM: DeviceType.Sim,
 }
-_PRINTED = {
+#: The names of types of devices in messages.
+PRINTED = {
     DeviceType.IpuModel: "ipu-model",
     DeviceType.Cpu: "cpu",
     DeviceType.Ipu: "ipu",
@@ -77,14 +78,14 @@ class DeviceInfo:
     def __init__(
         self,
         device: Device,
-        pattern: SyncPattern = SyncPattern.Full,
+        pattern: SyncPattern | str = SyncPattern.Full,
         occupancy: Occupancy | None = None,
         timeout: float = 0.0,
     ) -> None:
         self.device = device
         #: The IPUs of the device that programs use; the others are idle. An extension of PopART.
         self.usedIpus = device.num_ipus
-        self.syncPattern = _sync_pattern(pattern)
+        self.syncPattern = pattern if isinstance(pattern, SyncPattern) else syncPatternFromString(pattern)
         self._occupancy, self._timeout = occupancy, timeout
         # Listing a device must not take it from other processes.
         self._attached = device.kind not in (DeviceKind.OFFLINE, DeviceKind.IPU)
@@ -97,7 +98,7 @@ class DeviceInfo:
     @property
     def connectionType(self) -> DeviceConnectionType:
         """When the device attaches."""
-        return {value: key for key, value in _CONNECTIONS.items()}[self.device.connection]
+        return next(type for type, connection in _CONNECTIONS.items() if connection is self.device.connection)
 
     @property
     def id(self) -> int:
@@ -114,10 +115,7 @@ class DeviceInfo:
         """Number of tiles of each IPU."""
         return self.device.tiles_per_ipu
 
-    @property
-    def tilesPerIpu(self) -> int:
-        """Number of tiles of each IPU."""
-        return self.device.tiles_per_ipu
+    tilesPerIpu = tilesPerIPU
 
     @property
     def ipuVersion(self) -> str:
@@ -301,14 +299,10 @@ class DeviceManager:
     ) -> list[DeviceInfo]:
         """Devices of ``numIpus`` IPUs of the emulated system, each with ``tilesPerIPU`` of its tiles (0: all)."""
         tiles = self._tiles(tilesPerIPU)
-        if deviceType is not DeviceType.Ipu:
+        if deviceType is not DeviceType.Ipu or numIpus < 1 or numIpus & (numIpus - 1):
             return []
-        if numIpus < 1 or numIpus & (numIpus - 1):
-            return []
-        devices = []
-        for id in self._system.device_ids(numIpus):
-            devices.append(self._ipu(id, self._system.ipus_of(id) or (), pattern, connectionType, tiles))
-        return devices
+        ipus = {id: self._system.ipus_of(id) or () for id in self._system.device_ids(numIpus)}
+        return [self._ipu(id, own, pattern, connectionType, tiles) for id, own in ipus.items()]
 
     def _tiles(self, tiles: int) -> int:
         """The number of tiles of each IPU of a device: ``tiles``, or all if that is 0."""
@@ -347,18 +341,13 @@ class DeviceManager:
             if name not in valid:
                 raise EmulatorError(
                     f"Invalid option `{name}' passed to DevicexManager::createHostDevice for device type "
-                    f"{printed(_TYPES[kind])}. Valid options are {', '.join(valid)}{did_you_mean(name, valid)}"
+                    f"{PRINTED[_TYPES[kind]]}. Valid options are {', '.join(valid)}{did_you_mean(name, valid)}"
                 )
         tiles = _count_of("tilesPerIPU", options.get("tilesPerIPU", tiles))
         version = str(options.get("ipuVersion", self._system.version))
         if version not in GENERATIONS:
             raise EmulatorError(f"ipuVersion '{version}' does not exist; use {', '.join(GENERATIONS)}")
         return Device(kind, 0, _count_of("numIPUs", options.get("numIPUs", 1)), tiles, version, connection)
-
-
-def printed(type: DeviceType) -> str:
-    """The name of a type of device in messages, such as ipu-model."""
-    return _PRINTED[type]
 
 
 def _check_attachable(connectionType: DeviceConnectionType) -> None:
@@ -384,8 +373,3 @@ def syncPatternFromString(pattern: str) -> SyncPattern:
 def syncPatternToString(pattern: SyncPattern) -> str:
     """The name of a sync pattern: full, singlePipeline or replicaAndLadder."""
     return _SYNC_NAMES[pattern]
-
-
-def _sync_pattern(value: SyncPattern | str) -> SyncPattern:
-    """Return a pattern that may be given by its name."""
-    return value if isinstance(value, SyncPattern) else syncPatternFromString(value)

@@ -20,9 +20,8 @@ _UNARY = frozenset({
 })  # fmt: skip
 _BINARY = frozenset({"Add", "Mul", "Pow", "Atan2"})
 #: Ops that may overwrite their first input only.
-_LEFT = frozenset({"AddBias", "DynamicAdd", "DynamicUpdate", "DynamicZero", "ScaledAdd", "Accumulate"})
+_LEFT = frozenset({"AddBias", "DynamicAdd", "DynamicUpdate", "DynamicZero", "ScaledAdd"})
 _FIXED = (Role.WEIGHT, Role.STATE, Role.CONSTANT, Role.SCALAR)
-_NEVER = frozenset({"Accumulate"})
 
 
 def work_in_place(graph: IrGraph) -> None:
@@ -38,13 +37,11 @@ class _Choice:
 
     def run(self) -> None:
         for index, op in enumerate(self.graph.ops):
-            if op.phase is StepPhase.UPDATE or op.type in _NEVER or not op.outputs:
+            if op.phase is StepPhase.UPDATE or not op.outputs:
                 continue
             if op.type in _VIEWS:
                 self.view(op)
-            elif (op.type in _UNARY and self.may_overwrite(op.inputs[0], op, index)) or (
-                op.type in _LEFT and self.may_overwrite(op.inputs[0], op, index)
-            ):
+            elif op.type in _UNARY | _LEFT and self.may_overwrite(op.inputs[0], op, index):
                 self.overwrite(op, 0, "Inplace")
             elif op.type in _BINARY and len(op.inputs) == 2:
                 self.binary(op, index)

@@ -33,7 +33,6 @@ _UNNAMED = ("", "ipu_emu", "BuilderGraph_")
 _OWN = (IPU_NUMBER, PIPELINE_STAGE, EXECUTION_PHASE, RECOMPUTE)
 _AGAIN = 2
 _SERIAL = "__serialize_matmul"
-_IDENTITIES = frozenset({"Identity"})
 _SOFTMAX_GRADIENT, _FUSED_LOSS = "SoftmaxGradDirect", "NlllWithSoftmaxGradDirect"
 
 
@@ -124,9 +123,7 @@ class _Conversion:
         for gradient in self.state.gradients:
             if gradient.part in op.outputs and gradient.total != gradient.part and gradient.weight:
                 own = gradient.joins or gradient.total
-                total = own.removeprefix("Combined")
-                if total != own:
-                    total = "Accl___" + gradient.weight
+                total = f"Accl___{gradient.weight}" if own.startswith("Combined") else own
                 self.graph.tensors.setdefault(total, replace(self.graph.tensors[gradient.total], id=total))
                 updated = self.graph.new(f"Updated___{total}", self.graph.tensors[total])
                 self.graph.ops.append(node.like("Accumulate", [total, gradient.part], [updated], type="Add"))
@@ -144,7 +141,7 @@ class _Conversion:
         for op in graph.ops:
             annotated = op.source is not None and op.source.attributes.get(RECOMPUTE) == _AGAIN
             by_kind = kind is Recomputation.ALL or (kind is Recomputation.STANDARD and not needed & set(op.outputs))
-            if op.phase is StepPhase.FORWARD and training and op.type not in (COPY,):
+            if op.phase is StepPhase.FORWARD and training and op.type != COPY:
                 if annotated or by_kind or again & set(op.outputs):
                     op.recompute = "Recompute"
             elif repeated & set(op.outputs):
@@ -158,7 +155,7 @@ class _Conversion:
         removed = {}
         for op in self.graph.ops:
             excluded = op.attributes.get("__exclude_patterns")
-            if op.type in _IDENTITIES or self.does_nothing(op):
+            if op.type == "Identity" or self.does_nothing(op):
                 if op.outputs[0] in self.graph.anchors or excluded:
                     op.type = "Identity"
                     continue

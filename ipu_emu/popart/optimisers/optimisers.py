@@ -92,12 +92,6 @@ def _renamed(values: dict[str, Value]) -> dict[str, Value]:
     return values
 
 
-_ADAPTIVE_FORMS = {
-    AdaptiveMode.AdaGrad: AdaptiveForm.ADA_GRAD,
-    AdaptiveMode.RMSProp: AdaptiveForm.RMS_PROP,
-    AdaptiveMode.CenteredRMSProp: AdaptiveForm.CENTERED_RMS_PROP,
-    AdaptiveMode.AdaDelta: AdaptiveForm.ADA_DELTA,
-}
 _WITH_VARIANT = (AdaptiveMode.RMSProp, AdaptiveMode.CenteredRMSProp)
 
 
@@ -138,7 +132,7 @@ class Adaptive(Optimizer):
         self.plan = AdaptiveRule(
             default,
             loss_scaling,
-            _ADAPTIVE_FORMS[mode],
+            AdaptiveForm(int(mode)),
             l2=weight_decay_mode is WeightDecayMode.L2Regularization,
             tf_variant=self.tf_variant,
             accum_type=state_type(accum_type),

@@ -66,18 +66,10 @@ class AnchorReturnType:
     def anchor(self, tensor: str) -> Anchor:
         """This return type for one tensor."""
         overlap = overlap_of(self._tiles.name, self._exchange.name)
-        return Anchor(tensor, Return[_RETURNS[self._id]], self._period, overlap)
+        return Anchor(tensor, Return(self._id.name), self._period, overlap)
 
     def __repr__(self) -> str:
         return f"AnchorReturnType({self._id.name!r})"
-
-
-_RETURNS = {
-    AnchorReturnTypeId.Final: "FINAL",
-    AnchorReturnTypeId.EveryN: "EVERY_N",
-    AnchorReturnTypeId.All: "ALL",
-    AnchorReturnTypeId.Sum: "SUM",
-}
 
 
 class DataFlow:

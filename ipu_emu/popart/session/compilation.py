@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 import popdist_py
 from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable
-from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
 from ipu_emu.compiler.pipeline import CompileState
 from ipu_emu.compiler.placement.graph_balance import TooFewOpsError
@@ -24,7 +23,7 @@ from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.onnx.files import Source
 from ipu_emu.onnx.read import OnnxModel, read
 from ipu_emu.popart.builder.graph_transformer import GraphTransformer
-from ipu_emu.popart.devices.device_manager import DeviceInfo, printed
+from ipu_emu.popart.devices.device_manager import PRINTED, DeviceInfo
 from ipu_emu.popart.ir.serialised_ir import IrView
 from ipu_emu.popart.logger import getLogger
 from ipu_emu.popart.options.dataflow import DataFlow
@@ -56,10 +55,6 @@ _WORDS = {
     RemedyKind.FLOAT16: "a model after GraphTransformer(model).convertFloatsToHalfs()",
     RemedyKind.RECOMPUTE: "autoRecomputation = RecomputationType.Standard",
 }
-
-
-def _more_ipus() -> str:
-    return "poprun-py --ipus-per-replica {ipus}" if popdist_py.isPopdistEnvSet() else "{ipus} IPUs per replica"
 
 
 class Compilation:
@@ -116,11 +111,6 @@ class Compilation:
         """The graph of a step."""
         return self.step.graph
 
-    @property
-    def gradients(self) -> tuple[Gradient, ...]:
-        """The gradients that are reduced in a step."""
-        return self.step.gradients
-
     def anchor_arrays(self) -> dict[str, NDArray[Any]]:
         """Return arrays for the anchors of one step, by tensor id."""
         step, arrays = self.compile_options().step, {}
@@ -137,7 +127,8 @@ class Compilation:
         check_arithmetic(self.model)
         _check_device(self.device, self.options, self.model, self.target.ipus)
         _check_io_tiles(self.device, self.options, self._on_io_tiles())
-        words = _WORDS | {RemedyKind.MORE_IPUS: f"virtualGraphMode = VirtualGraphMode.Auto with {_more_ipus()}"}
+        more = "poprun-py --ipus-per-replica {ipus}" if popdist_py.isPopdistEnvSet() else "{ipus} IPUs per replica"
+        words = _WORDS | {RemedyKind.MORE_IPUS: f"virtualGraphMode = VirtualGraphMode.Auto with {more}"}
         warn = getLogger("session").warn
         return compile_program(
             self.final_step,
@@ -257,7 +248,7 @@ def _check_distributed(device: DeviceInfo, options: SessionOptions) -> None:
     if options.enableDistributedReplicatedGraphs and device.type not in _HARDWARE:
         raise EmulatorError(
             "Only IPU Hardware devices supported with distributed replicated graphs. Unsupported device type "
-            f"{printed(device.type)}"
+            f"{PRINTED[device.type]}"
         )
 
 

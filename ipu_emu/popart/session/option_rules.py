@@ -85,15 +85,10 @@ class _PipeliningRules:
 
     def check_modes(self) -> None:
         options = self.options
-        wanted = {
-            "useHostCopyOps": options.useHostCopyOps,
-            "enableExplicitMainLoops": options.enableExplicitMainLoops,
-            "explicitRecomputation": options.explicitRecomputation,
-        }
         # Either of these two options enables explicit pipelining.
         if options.useHostCopyOps or options.enableExplicitMainLoops:
-            for name, is_set in wanted.items():
-                if not is_set:
+            for name in ("useHostCopyOps", "enableExplicitMainLoops", "explicitRecomputation"):
+                if not getattr(options, name):
                     raise EmulatorError(f"SessionOption '{name}' must be true.")
         off = options.virtualGraphMode is VirtualGraphMode.Off
         if options.pipelinesExplicitly() and off:

@@ -62,13 +62,12 @@ def check_arithmetic(model: Graph) -> None:
     if IMPORTED_FROM in model.metadata:
         return
     for graph, op in _nodes(model):
-        if op.domain == "" and op.type in _ARITHMETIC:
-            for id in op.inputs:
-                tensor = graph.tensors.get(id)
-                if tensor is not None and tensor.role is not Role.CONSTANT and tensor.dtype.name in ("INT8", "UINT8"):
-                    raise PoplarError(
-                        f"{described(op)}: {tensor.id} is {tensor.dtype}, with which IPUs do not compute; cast it"
-                    )
+        arithmetic = op.domain == "" and op.type in _ARITHMETIC
+        for tensor in (graph.tensors[id] for id in op.inputs if arithmetic and id in graph.tensors):
+            if tensor.role is not Role.CONSTANT and tensor.dtype.name in ("INT8", "UINT8"):
+                raise PoplarError(
+                    f"{described(op)}: {tensor.id} is {tensor.dtype}, with which IPUs do not compute; cast it"
+                )
 
 
 def check_replaced(model: Graph, step: Graph, patterns: Patterns) -> None:
@@ -141,10 +140,6 @@ def _lstm(node: Node) -> str | None:
     return _hidden_size(node)
 
 
-def _gru(node: Node) -> str | None:
-    return _hidden_size(node)
-
-
 def _hidden_size(node: Node) -> str | None:
     hidden_size, weights = node.op.attributes.get("hidden_size"), node.input(2).shape
     if hidden_size is not None and len(weights) == 3 and hidden_size != weights[2]:
@@ -174,18 +169,14 @@ def _average_pool(node: Node) -> str | None:
     return "`count_include_pad` is not supported" if node.op.attributes.get("count_include_pad", 0) else None
 
 
-def _max_pool(node: Node) -> str | None:
-    dilations: Sequence[int] = node.op.attributes.get("dilations") or []
-    if any(rate != 1 for rate in dilations):
-        return (
-            f"MaxPool has dilations {listed(dilations)}. Dilations of value other than 1 are currently not supported."
-        )
-    return None
+def _undilated(text: str) -> _Rule:
+    """Return the rule of an op whose dilations must be 1; ``text`` may have a place for them."""
 
+    def rule(node: Node) -> str | None:
+        dilations: Sequence[int] = node.op.attributes.get("dilations") or []
+        return text.format(listed(dilations)) if set(dilations) - {1} else None
 
-def _conv_transpose(node: Node) -> str | None:
-    dilations: Sequence[int] = node.op.attributes.get("dilations") or []
-    return "Non default value for dilations is not supported." if any(rate != 1 for rate in dilations) else None
+    return rule
 
 
 # Others
@@ -232,10 +223,12 @@ _RULES: dict[tuple[str, str], _Rule] = {
     ("", "BatchNormalization"): _batch_norm,
     ("", "Clip"): _clip,
     ("", "Constant"): _constant,
-    ("", "ConvTranspose"): _conv_transpose,
-    ("", "GRU"): _gru,
+    ("", "ConvTranspose"): _undilated("Non default value for dilations is not supported."),
+    ("", "GRU"): _hidden_size,
     ("", "LSTM"): _lstm,
-    ("", "MaxPool"): _max_pool,
+    ("", "MaxPool"): _undilated(
+        "MaxPool has dilations {}. Dilations of value other than 1 are currently not supported."
+    ),
     ("", "RNN"): _rnn,
     ("", "RandomNormal"): _random,
     ("", "RandomNormalLike"): _random,

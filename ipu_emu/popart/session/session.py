@@ -23,7 +23,7 @@ from ipu_emu.hostio.step_runner import StepRunner
 from ipu_emu.hostio.weights_digest import report_digest
 from ipu_emu.onnx.files import Source
 from ipu_emu.onnx.read import initializers
-from ipu_emu.popart.devices.device_manager import DeviceInfo, printed
+from ipu_emu.popart.devices.device_manager import PRINTED, DeviceInfo
 from ipu_emu.popart.ir.serialised_ir import serialised
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import InputShapeInfo
@@ -83,7 +83,7 @@ class Session:
         self.accumulationFactor = self._options.accumulation()
         graph, source = self._compilation.graph, self._compilation.source
         read_from_all = self._compilation.step.options.locations.read_from_all
-        self._weights = HostWeights(graph, self._compilation.gradients, read_from_all=read_from_all)
+        self._weights = HostWeights(graph, self._compilation.step.gradients, read_from_all=read_from_all)
         self._external = ExternalVariables(source.template, source.external)
         self._steps = StepRunner(
             data_mode(self._options),
@@ -109,7 +109,7 @@ class Session:
     def compileAndExport(self, filename: str) -> None:
         """Compile for IPUs, and write the executable to a file."""
         if self.deviceInfo.type not in (DeviceType.Ipu, DeviceType.OfflineIpu):
-            raise SessionError(f"Executables for device type {printed(self.deviceInfo.type)} cannot be saved")
+            raise SessionError(f"Executables for device type {PRINTED[self.deviceInfo.type]} cannot be saved")
         self._use(self._compilation.prepared())
         self.saveExecutable(filename)
 
@@ -355,9 +355,7 @@ class Session:
         """Ids of all tensors of the transformed model."""
         return set(self._compilation.graph.tensors)
 
-    def getTensorIds(self) -> set[str]:
-        """Ids of all tensors of the transformed model, as ``getAllTensorIds``."""
-        return self.getAllTensorIds()
+    getTensorIds = getAllTensorIds
 
     @without_effect("resetProfile")
     def getSummaryReport(self, resetProfile: bool = True) -> str:

@@ -29,9 +29,6 @@ class IWeightsIO:
 class PyStepIO(ArrayFeed, IStepIO):
     """Step data in numpy arrays by tensor id, as [batches per step, accumulation, replicas, micro-batch...]."""
 
-    def __init__(self, inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]]) -> None:
-        super().__init__(inputs, outputs)
-
 
 class FeedStepIO(StepFeed, PyStepIO):
     """``session.run(FeedStepIO(feed, anchors))`` takes the next step of the feed. An extension of PopART."""

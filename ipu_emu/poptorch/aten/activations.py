@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast, in_float
+from ipu_emu.poptorch.aten.call import Call, Rule, in_float
 
 
 def _plain(type: str) -> Rule:
@@ -81,14 +81,14 @@ def _glu(call: Call) -> Value:
 
 def _softmax(type: str) -> Rule:
     def rule(call: Call) -> Value:
-        return cast(call.atleast_1d, call.dtype).op(type, axis=call.axis())
+        return call.atleast_1d.cast(call.dtype).op(type, axis=call.axis())
 
     return rule
 
 
 def _safe_softmax(call: Call) -> Value:
     """Rows that are entirely minus infinity give zeros."""
-    x, axis = cast(call.atleast_1d, call.dtype), call.axis()
+    x, axis = call.atleast_1d.cast(call.dtype), call.axis()
     empty = x.op("ReduceMax", axes=[axis], keepdims=1).op("Equal", call.number(-np.inf, x))
     usual = empty.op("Where", x.like(0), x)
     return empty.op("Where", x.like(0), usual.op("Softmax", axis=axis))

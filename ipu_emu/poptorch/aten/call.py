@@ -15,16 +15,11 @@ from ipu_emu.graph import DType
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.narrowing import narrowed
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
+from ipu_emu.poptorch.dtypes import device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 
 Rule = Callable[["Call"], Any]
-
-
-def cast(value: Value, dtype: DType) -> Value:
-    """Return ``value`` with another element type."""
-    return value if value.tensor.dtype is dtype else value.op("Cast", to=dtype.onnx)
 
 
 def in_float(rule: Rule) -> Rule:
@@ -50,6 +45,27 @@ def raised(size: Value, power: float) -> Value:
     zero = size.op("Equal", size.like(0))
     of_zero = size.like(0 if power > 0 else np.inf)
     return zero.op("Where", of_zero, zero.op("Where", size.like(1), size).op("Pow", size.like(power)))
+
+
+def joined(values: Sequence[Value], axis: int) -> Value:
+    """Return the concatenation of values along an axis."""
+    return values[0].op("Concat", *values[1:], axis=axis) if len(values) > 1 else values[0]
+
+
+def transposed(x: Value, perm: Sequence[int]) -> Value:
+    """Return ``x`` with its axes in the order ``perm``."""
+    return x if list(perm) == list(range(len(perm))) else x.op("Transpose", perm=list(perm))
+
+
+def listed(sizes: Any, count: int) -> list[int]:
+    """Return the sizes of ``count`` axes, which may be one number for all."""
+    values = [sizes] if isinstance(sizes, int) else [int(size) for size in sizes]
+    return values * count if len(values) == 1 else values
+
+
+def batched(x: Value, spatial: int) -> Value:
+    """Return ``x`` with axes of samples and of channels before its ``spatial`` ones."""
+    return x if x.tensor.rank == spatial + 2 else x.shaped((1, *x.tensor.shape))
 
 
 def finite(x: Value) -> Value:
@@ -135,7 +151,7 @@ class Call:
         """Return this call with FLOAT values in place of those of FLOAT16."""
         other = copy(self)
         other.types = lambda dtype: FLOAT if self.types(dtype) is FLOAT16 else self.types(dtype)
-        other._values = {i: cast(v, FLOAT) if v.tensor.dtype is FLOAT16 else v for i, v in self._values.items()}
+        other._values = {i: v.cast(FLOAT) if v.tensor.dtype is FLOAT16 else v for i, v in self._values.items()}
         return other
 
     # Values
@@ -210,15 +226,19 @@ class Call:
         dtype = self.types(_result_type(operands[0], operands[-1]))
         return [self.as_type(operand, dtype) for operand in operands]
 
+    def in_result_type(self, *names: str) -> list[Value]:
+        """Arguments cast to the element type of the first result."""
+        return [self.as_type(self.arguments[name], self.dtype) for name in names]
+
     def as_type(self, argument: Any, dtype: DType) -> Value:
         """An argument, a tensor or a number, with the element type ``dtype``."""
         if isinstance(argument, torch.Tensor):
-            return cast(self.of(argument), dtype)
+            return self.of(argument).cast(dtype)
         return self.writer.constant(narrowed(np.asarray(argument), dtype.numpy))
 
     def conformed(self, value: Value, result: torch.Tensor) -> Value:
         """``value`` with the type and shape that the host's result has."""
-        value, shape = cast(value, self.type_of(result)), tuple(result.shape)
+        value, shape = value.cast(self.type_of(result)), tuple(result.shape)
         if value.tensor.shape == shape:
             return value
         return value.shaped(shape) if value.tensor.nelms == result.numel() else value.spread_to(shape)
@@ -248,17 +268,10 @@ class Call:
         """Return the error of an op that cannot be compiled."""
         return Error(f"{self.name} (in module '{self.writer.scope or 'the model'}'): {why}")
 
-    def array(self, tensor: torch.Tensor) -> NDArray[Any]:
-        """The host's elements of a tensor, in the device's element type."""
-        return as_numpy(tensor)
-
 
 def _result_type(a: Any, b: Any) -> torch.dtype:
-    return torch.result_type(a, b) if not (_plain(a) and _plain(b)) else torch.result_type(torch.tensor(a), b)
-
-
-def _plain(argument: Any) -> bool:
-    return not isinstance(argument, torch.Tensor)
+    has_tensor = isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor)
+    return torch.result_type(a if has_tensor else torch.tensor(a), b)
 
 
 #: Arguments whose whole effect is the shape, the type or the place of the result on the host, which a value gets.

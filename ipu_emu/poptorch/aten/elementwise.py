@@ -11,31 +11,25 @@ import torch
 
 from ipu_emu.graph.dtype import BOOL, INT32
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast, in_float
+from ipu_emu.poptorch.aten.call import Call, Rule, in_float
 
 
 def _function(type: str) -> Rule:
-    return lambda call: cast(call.x, call.dtype).op(type)
+    return lambda call: call.x.cast(call.dtype).op(type)
 
 
 def _x(call: Call) -> Value:
-    return cast(call.x, call.dtype)
+    return call.x.cast(call.dtype)
 
 
-def _add(call: Call, sign: int = 1) -> Value:
-    a, b = call.common("self", "other")
+def _add(call: Call, first: str = "self", second: str = "other", sign: int = 1) -> Value:
+    a, b = call.common(first, second)
     alpha = call.get("alpha", 1) * sign
     if a.tensor.dtype is BOOL:
         return a.op("Or", b)
     if alpha == -1:
         return a - b
     return a + (b if alpha == 1 else b * call.number(alpha, b))
-
-
-def _rsub(call: Call) -> Value:
-    a, b = call.common("self", "other")
-    alpha = call.get("alpha", 1)
-    return b - (a if alpha == 1 else a * call.number(alpha, a))
 
 
 def _mul(call: Call) -> Value:
@@ -46,7 +40,7 @@ def _mul(call: Call) -> Value:
 def _div(call: Call) -> Value:
     mode = call.get("rounding_mode")
     if mode is None:
-        a, b = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
+        a, b = call.in_result_type("self", "other")
         return a / b
     if mode == "floor":
         return _floor_divide(call.in_float())
@@ -64,8 +58,8 @@ def _floored_quotient(a: Value, b: Value) -> Value:
     zero, rest = a.like(0), a.op("Mod", b, fmod=1)
     crosses = rest.op("Equal", zero).op("Not").op("And", rest.op("Less", zero).op("Xor", b.op("Less", zero)))
     if a.tensor.dtype.is_integer:
-        return a / b - cast(crosses, a.tensor.dtype)
-    quotient = ((a - rest) / b - cast(crosses, a.tensor.dtype)).op("NearbyInt")
+        return a / b - crosses.cast(a.tensor.dtype)
+    quotient = ((a - rest) / b - crosses.cast(a.tensor.dtype)).op("NearbyInt")
     return b.op("Equal", zero).op("Where", a / b, quotient)
 
 
@@ -73,17 +67,12 @@ def _floor_divide(call: Call) -> Value:
     return _floored_quotient(*(x.op("Detach") for x in call.common("self", "other")))
 
 
-def _remainder(call: Call) -> Value:
-    a, b = call.common("self", "other")
-    return a.op("Mod", b)
-
-
-def _extreme(type: str) -> Rule:
-    """Return the rule of a maximum or minimum, whose gradient equal operands share."""
+def _binary(type: str, **attributes: int) -> Rule:
+    """Return the rule of an op of two operands."""
 
     def rule(call: Call) -> Value:
-        a, b = call.common(*list(call.arguments)[:2])
-        return a.op(type, b, shared=1)
+        a, b = call.common("self", "other")
+        return a.op(type, b, **attributes)
 
     return rule
 
@@ -99,26 +88,21 @@ def _numeric_extreme(comparison: str) -> Rule:
     return rule
 
 
-def _fmod(call: Call) -> Value:
-    a, b = call.common("self", "other")
-    return a.op("Mod", b, fmod=1)
+_POWERS: dict[float, Callable[[Value], Value]] = {
+    2: lambda x: x * x,
+    1: lambda x: x.op("Identity"),
+    0.5: lambda x: x.op("Sqrt"),
+    -0.5: lambda x: x.op("Sqrt").op("Reciprocal"),
+    -1: lambda x: x.op("Reciprocal"),
+}
 
 
 def _pow(call: Call) -> Value:
     base, exponent = call["self"], call["exponent"]
     if isinstance(exponent, int | float) and not isinstance(exponent, bool):
         x = call.as_type(base, call.dtype)
-        if exponent == 2:
-            return x * x
-        if exponent == 0.5:
-            return x.op("Sqrt")
-        if exponent == 1:
-            return x.op("Identity")
-        if exponent == -1:
-            return x.op("Reciprocal")
-        if exponent == -0.5:
-            return x.op("Sqrt").op("Reciprocal")
-        return x.op("Pow", call.number(exponent, x))
+        power = _POWERS.get(exponent)
+        return x.op("Pow", call.number(exponent, x)) if power is None else power(x)
     a, b = call.common("self", "exponent")
     return a.op("Pow", b)
 
@@ -139,21 +123,20 @@ def _clamp(call: Call) -> Value:
 
 
 def _where(call: Call) -> Value:
-    condition = cast(call.value("condition"), BOOL)
-    a, b = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
-    return condition.op("Where", a, b)
+    condition = call.value("condition").cast(BOOL)
+    return condition.op("Where", *call.in_result_type("self", "other"))
 
 
 def _masked_fill(call: Call) -> Value:
     x = call.x
-    return cast(call.value("mask"), BOOL).op("Where", call.as_type(call["value"], x.tensor.dtype), x)
+    return call.value("mask").cast(BOOL).op("Where", call.as_type(call["value"], x.tensor.dtype), x)
 
 
 def _compare(type: str, *, negated: bool = False) -> Rule:
     def rule(call: Call) -> Value:
         a, b = call.common("self", "other")
         if type in ("Greater", "Less", "GreaterOrEqual", "LessOrEqual") and a.tensor.dtype is BOOL:
-            a, b = cast(a, INT32), cast(b, INT32)
+            a, b = a.cast(INT32), b.cast(INT32)
         result = a.op(type, b)
         return result.op("Not") if negated else result
 
@@ -177,7 +160,7 @@ def _bitwise(logical: str, bits: str) -> Rule:
 
 
 def _addcmul(call: Call) -> Value:
-    x, a, b = (call.as_type(call[name], call.dtype) for name in ("self", "tensor1", "tensor2"))
+    x, a, b = call.in_result_type("self", "tensor1", "tensor2")
     value = call.get("value", 1)
     a = a if value == 1 else a * call.number(value, a)
     return x + (a * b if call.name == "addcmul" else a / b)
@@ -185,7 +168,7 @@ def _addcmul(call: Call) -> Value:
 
 def _lerp(call: Call) -> Value:
     """Start from the nearer end, so that weight 1 gives ``end`` itself."""
-    x, end, weight = (call.as_type(call[name], call.dtype) for name in ("self", "end", "weight"))
+    x, end, weight = call.in_result_type("self", "end", "weight")
     if not isinstance(call["weight"], torch.Tensor) and abs(call["weight"]) < 0.5:
         return x + (end - x) * weight
     far = end - (end - x) * (1.0 - weight)
@@ -195,7 +178,7 @@ def _lerp(call: Call) -> Value:
 
 
 def _atan2(call: Call) -> Value:
-    y, x = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
+    y, x = call.in_result_type("self", "other")
     return y.op("Atan2", x)
 
 
@@ -239,7 +222,7 @@ def _sgn(call: Call) -> Value:
 
 
 def _copysign(call: Call) -> Value:
-    a, b = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
+    a, b = call.in_result_type("self", "other")
     size = a.op("Abs")
     return _is_negative(b).op("Where", -size, size)
 
@@ -258,11 +241,6 @@ def _nan_to_num(call: Call) -> Value:
     return x.op("IsNaN").op("Where", call.number(nan, x), y)
 
 
-def _copy(call: Call) -> Value:
-    source = cast(call.of(call["src"]), call.type_of(call.first))
-    return source.spread_to(tuple(call.first.shape))
-
-
 def _constantly(number: float | None) -> Rule:
     """Return the rule of a tensor filled with ``number``, in the shape of the result."""
 
@@ -273,9 +251,9 @@ def _constantly(number: float | None) -> Rule:
     return rule
 
 
-def _zero(call: Call) -> Value:
-    tensor: torch.Tensor = call.first
-    return call.constant(np.zeros((), call.type_of(tensor).numpy)).spread_to(tuple(tensor.shape))
+def _filled(call: Call, number: Any) -> Value:
+    """``number`` in the shape and type of the first argument, whose elements it replaces."""
+    return call.as_type(number, call.type_of(call.first)).spread_to(tuple(call.first.shape))
 
 
 def _same(call: Call) -> Any:
@@ -284,21 +262,21 @@ def _same(call: Call) -> Any:
 
 def _xlogy(call: Call) -> Value:
     """x log y, and 0 where x is 0 and log y has no finite value; its slope in x is log y everywhere else."""
-    x, y = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
+    x, y = call.in_result_type("self", "other")
     endless = y.op("LessOrEqual", y.like(0)).op("Or", y.op("IsInf"))
     zero = x.op("Equal", x.like(0)).op("And", endless)
     return zero.op("Where", x.like(0), x * zero.op("Where", y.like(1), y).op("Log"))
 
 
 def _logaddexp(call: Call) -> Value:
-    a, b = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
+    a, b = call.in_result_type("self", "other")
     distance = a.op("Equal", b).op("Where", a.like(0), a - b).op("Abs")
     return a.op("Max", b, shared=1) + (-distance).op("Softplus")
 
 
 def _hypot(call: Call) -> Value:
     """Scaled by the larger operand, so that no square overflows or vanishes."""
-    a, b = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
+    a, b = call.in_result_type("self", "other")
     high = a.op("Abs").op("Max", b.op("Abs")).op("Detach")
     usual = high.op("Greater", high.like(0)).op("And", high.op("IsInf").op("Not"))
     size = usual.op("Where", high, high.like(1))
@@ -315,7 +293,7 @@ _NAMES = {
 
 RULES: dict[str, Rule] = {
     **{name: _function(type) for name, type in _NAMES.items()},
-    "_to_copy": lambda call: cast(call.x, call.dtype),
+    "_to_copy": lambda call: call.x.cast(call.dtype),
     "add": _add,
     "addcdiv": in_float(_addcmul),
     "addcmul": in_float(_addcmul),
@@ -330,16 +308,16 @@ RULES: dict[str, Rule] = {
     "clamp_min": _clamp,
     "clone": _same,
     "contiguous": _same,
-    "copy": _copy,
+    "copy": lambda call: _filled(call, call["src"]),
     "copysign": _copysign,
     "deg2rad": lambda call: _x(call).scaled(pi / 180),
     "div": _div,
     "eq": _compare("Equal"),
     "exp2": lambda call: call.number(2, _x(call)).op("Pow", _x(call)),
-    "fill": lambda call: call.as_type(call["value"], call.type_of(call.first)).spread_to(tuple(call.first.shape)),
+    "fill": lambda call: _filled(call, call["value"]),
     "floor": _unless_integer(lambda x: x.op("Floor")),
     "floor_divide": in_float(_floor_divide),
-    "fmod": _fmod,
+    "fmod": _binary("Mod", fmod=1),
     "frac": lambda call: call.x - _truncated(call.x),
     "full_like": _constantly(None),
     "ge": _compare("GreaterOrEqual"),
@@ -352,13 +330,13 @@ RULES: dict[str, Rule] = {
     "lerp": in_float(_lerp),
     "logaddexp": in_float(_logaddexp),
     "logical_and": _logical("And"),
-    "logical_not": lambda call: cast(call.x, BOOL).op("Not"),
+    "logical_not": lambda call: call.x.cast(BOOL).op("Not"),
     "logical_or": _logical("Or"),
     "logical_xor": _logical("Xor"),
     "lt": _compare("Less"),
     "masked_fill": _masked_fill,
-    "maximum": _extreme("Max"),
-    "minimum": _extreme("Min"),
+    "maximum": _binary("Max", shared=1),  # equal operands share the gradient
+    "minimum": _binary("Min", shared=1),
     "fmax": _numeric_extreme("GreaterOrEqual"),
     "fmin": _numeric_extreme("LessOrEqual"),
     "mul": _mul,
@@ -370,20 +348,20 @@ RULES: dict[str, Rule] = {
     "ones_like": _constantly(1),
     "pow": _pow,
     "rad2deg": lambda call: _x(call).scaled(180 / pi),
-    "remainder": _remainder,
+    "remainder": _binary("Mod"),
     "round": in_float(_round),
     "rsqrt": lambda call: _x(call).op("Sqrt").op("Reciprocal"),
-    "rsub": _rsub,
+    "rsub": lambda call: _add(call, "other", "self", -1),
     "sgn": _sgn,
     "sign": _sgn,
     "signbit": lambda call: _is_negative(call.x),
     "sinc": in_float(lambda call: _sinc(_x(call))),
     "square": lambda call: call.x * call.x,
-    "sub": lambda call: _add(call, -1),
+    "sub": lambda call: _add(call, sign=-1),
     "trunc": _unless_integer(_truncated),
     "where": _where,
     "xlogy": in_float(_xlogy),
-    "zero": _zero,
+    "zero": lambda call: _filled(call, 0),
     "zeros_like": _constantly(0),
 }
 

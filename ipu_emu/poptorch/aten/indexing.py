@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from ipu_emu.graph.dtype import BOOL, FLOAT, INT32
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast
+from ipu_emu.poptorch.aten.call import Call, Rule, joined, transposed
 
 _DYNAMIC = (
     "Operations using aten::{} are unsupported because the output shape is determined by the tensor values. The IPU "
@@ -19,7 +20,7 @@ _DYNAMIC = (
 
 
 def _embedding(call: Call) -> Value:
-    weight, indices = call.value("weight"), cast(call.value("indices"), INT32)
+    weight, indices = call.value("weight"), call.value("indices").cast(INT32)
     rows = weight.op("Gather", indices, axis=0)
     padding = int(call.get("padding_idx", -1))
     if padding < 0:
@@ -29,28 +30,29 @@ def _embedding(call: Call) -> Value:
 
 
 def _gather(call: Call) -> Value:
-    index = cast(call.value("index"), INT32)
+    index, axis = call.value("index").cast(INT32), call.axis()
     if not index.tensor.rank:
         index = index.shaped((1,))
-    return _elements(call, call.atleast_1d, index, call.axis())
-
-
-def _elements(call: Call, x: Value, index: Value, axis: int) -> Value:
-    """Gather elements; ``x`` may be larger than ``index`` in other axes."""
-    for other, (size, wanted) in enumerate(zip(x.tensor.shape, index.tensor.shape, strict=True)):
-        if other != axis and size > wanted:
-            x = call.sliced(x, [0], [wanted], [other])
+    x = _cropped(call, call.atleast_1d, index, excluding=axis)
     return x.op("GatherElements", index, axis=axis)
 
 
+def _cropped(call: Call, x: Value, like: Value, *, excluding: int = -1) -> Value:
+    """The first elements of each axis, as many as another value has; without the axis ``excluding``."""
+    for axis, (size, wanted) in enumerate(zip(x.tensor.shape, like.tensor.shape, strict=True)):
+        if axis != excluding and size > wanted:
+            x = call.sliced(x, [0], [wanted], [axis])
+    return x
+
+
 def _index_select(call: Call) -> Value:
-    index = cast(call.value("index"), INT32)
+    index = call.value("index").cast(INT32)
     return call.atleast_1d.op("Gather", index.shaped((-1,)), axis=call.axis()).shaped(call.shape)
 
 
 def _take(call: Call) -> Value:
     x = call.x
-    return x.shaped((x.tensor.nelms,)).op("Gather", cast(call.value("index"), INT32), axis=0)
+    return x.shaped((x.tensor.nelms,)).op("Gather", call.value("index").cast(INT32), axis=0)
 
 
 class _Indexed:
@@ -69,7 +71,7 @@ class _Indexed:
                     by_axis.append((axis, call.constant(positions, np.int32)))
                     axis += 1
             else:
-                by_axis.append((axis, cast(call.of(index), INT32)))
+                by_axis.append((axis, call.of(index).cast(INT32)))
                 axis += 1
         self.axes = [number for number, _ in by_axis]
         self.rest = [number for number in range(len(shape)) if number not in self.axes]
@@ -77,12 +79,12 @@ class _Indexed:
         self.sizes = [shape[number] for number in self.axes]
         place: Value | None = None
         for size, (_, value) in zip(self.sizes, by_axis, strict=True):
-            inside = value.op("Less", value.like(0)).op("Where", value + value.like(size), value)
+            inside = _from_the_front(value, size)
             place = inside if place is None else place * inside.like(size) + inside
         assert place is not None
         self.place = place.spread_to(self.index_shape)
         self.perm = [*self.axes, *self.rest]
-        turned = x if self.perm == list(range(len(shape))) else x.op("Transpose", perm=self.perm)
+        turned = transposed(x, self.perm)
         self.turned_shape = turned.tensor.shape
         self.rest_shape = tuple(shape[number] for number in self.rest)
         self.rows = turned.shaped((prod(self.sizes), *self.rest_shape))
@@ -100,8 +102,7 @@ class _Indexed:
         return self.axes == list(range(self.axes[0], self.axes[0] + len(self.axes)))
 
     def read(self) -> Value:
-        rows = self.rows.op("Gather", self.place, axis=0)
-        return self._placed(rows, back=False)
+        return self._placed(self.rows.op("Gather", self.place, axis=0), back=False)
 
     def _placed(self, value: Value, *, back: bool) -> Value:
         """Move the index's axes from the front to their place, or ``back``."""
@@ -110,12 +111,7 @@ class _Indexed:
             return value
         rank = count + len(self.rest)
         perm = [*range(count, count + first), *range(count), *range(count + first, rank)]
-        if back:
-            inverse = [0] * rank
-            for number, axis in enumerate(perm):
-                inverse[axis] = number
-            perm = inverse
-        return value.op("Transpose", perm=perm)
+        return value.op("Transpose", perm=_inverse(perm) if back else perm)
 
     def written(self, values: Value, *, accumulate: bool) -> Value:
         """Return x with the rows at the indices replaced, or added to."""
@@ -126,11 +122,16 @@ class _Indexed:
         rows = spread.shaped((count, *self.rest_shape))
         places = self.place.shaped((count, 1))
         filled = self.rows.op("ScatterND", places, rows, reduction="add" if accumulate else "none")
-        back = [0] * len(self.perm)
-        for number, axis in enumerate(self.perm):
-            back[axis] = number
-        turned = filled.shaped(self.turned_shape)
-        return turned if back == list(range(len(back))) else turned.op("Transpose", perm=back)
+        return transposed(filled.shaped(self.turned_shape), _inverse(self.perm))
+
+
+def _from_the_front(index: Value, size: int) -> Value:
+    """Indices along an axis of ``size`` elements, those below 0 counted from the front."""
+    return index.op("Less", index.like(0)).op("Where", index + index.like(size), index)
+
+
+def _inverse(perm: Sequence[int]) -> list[int]:
+    return [perm.index(axis) for axis in range(len(perm))]
 
 
 def _index(call: Call) -> Value:
@@ -139,7 +140,7 @@ def _index(call: Call) -> Value:
 
 def _index_put(call: Call) -> Value:
     x, indices = call.x, list(call["indices"])
-    values = cast(call.value("values"), x.tensor.dtype)
+    values = call.value("values").cast(x.tensor.dtype)
     if len(indices) == 1 and indices[0].dtype is torch.bool and values.tensor.nelms == 1:
         mask = call.of(indices[0])
         mask = mask.shaped((*mask.tensor.shape, *[1] * (x.tensor.rank - mask.tensor.rank)))
@@ -152,11 +153,10 @@ def _index_put(call: Call) -> Value:
 
 def _index_fill(call: Call) -> Value:
     x, axis = call.x, call.axis()
-    index = cast(call.value("index"), INT32)
     size = x.tensor.shape[axis]
-    index = index.op("Less", index.like(0)).op("Where", index + index.like(size), index)
+    index = _from_the_front(call.value("index").cast(INT32), size)
     hits = index.shaped((-1, 1)).op("Equal", call.constant(np.arange(size), np.int32))
-    hit = cast(cast(hits, INT32).op("ReduceMax", axes=[0], keepdims=0), BOOL)
+    hit = hits.cast(INT32).op("ReduceMax", axes=[0], keepdims=0).cast(BOOL)
     hit = hit.shaped(tuple(size if i == axis else 1 for i in range(x.tensor.rank)))
     return hit.op("Where", call.as_type(call["value"], x.tensor.dtype), x)
 
@@ -164,17 +164,13 @@ def _index_fill(call: Call) -> Value:
 def _index_write(reduction: str) -> Rule:
     def rule(call: Call) -> Value:
         x, axis = call.x, call.axis()
-        index, source = cast(call.value("index"), INT32), cast(call.value("source"), x.tensor.dtype)
+        index, source = call.value("index").cast(INT32), call.value("source").cast(x.tensor.dtype)
         if call.get("alpha", 1) != 1:
             source = source.scaled(call["alpha"])
-        rank = x.tensor.rank
-        perm = [axis, *(number for number in range(rank) if number != axis)]
-        back = [perm.index(number) for number in range(rank)]
-        turn = axis != 0
-        rows = x.op("Transpose", perm=perm) if turn else x
-        new = source.op("Transpose", perm=perm) if turn else source
+        perm = [axis, *(number for number in range(x.tensor.rank) if number != axis)]
+        rows, new = transposed(x, perm), transposed(source, perm)
         scattered = rows.op("ScatterND", index.shaped((-1, 1)), new, reduction=reduction)
-        return scattered.op("Transpose", perm=back) if turn else scattered
+        return transposed(scattered, _inverse(perm))
 
     return rule
 
@@ -185,15 +181,12 @@ _REDUCE |= {"amax": "max", "amin": "min", None: "none"}
 
 def _scatter(reduction: str | None) -> Rule:
     def rule(call: Call) -> Value:
-        x, index, axis = call.x, cast(call.value("index"), INT32), call.axis()
+        x, index, axis = call.x, call.value("index").cast(INT32), call.axis()
         source = call["src"] if "src" in call.arguments else call["value"]
         values = call.as_type(source, x.tensor.dtype)
-        shape = index.tensor.shape
         if not values.tensor.shape:
-            values = values.spread_to(shape)
-        for other, (size, wanted) in enumerate(zip(values.tensor.shape, shape, strict=True)):
-            if size > wanted:
-                values = call.sliced(values, [0], [wanted], [other])
+            values = values.spread_to(index.tensor.shape)
+        values = _cropped(call, values, index)
         how = reduction if reduction is not None else _REDUCE[call.get("reduce")]
         if how == "none" and not x.tensor.rank:
             return values
@@ -215,11 +208,7 @@ def _combined(call: Call, x: Value, index: Value, values: Value, axis: int, how:
     if not mean:
         return combined
     count = hits.op("Max", hits.like(1)) if alone else hits + hits.like(1)
-    return combined / count if combined.tensor.dtype.is_float else _floored(combined, count)
-
-
-def _floored(total: Value, count: Value) -> Value:
-    return (total - total.op("Mod", count)) / count
+    return (combined if combined.tensor.dtype.is_float else combined - combined.op("Mod", count)) / count
 
 
 def _neutral(x: Value, how: str) -> float:
@@ -234,14 +223,14 @@ def _neutral(x: Value, how: str) -> float:
 
 def _index_reduce(call: Call) -> Value:
     x, axis = call.x, call.axis()
-    values = cast(call.value("source"), x.tensor.dtype)
+    values = call.value("source").cast(x.tensor.dtype)
     shape = tuple(-1 if i == axis else 1 for i in range(x.tensor.rank))
-    index = cast(call.value("index"), INT32).shaped(shape).spread_to(values.tensor.shape)
+    index = call.value("index").cast(INT32).shaped(shape).spread_to(values.tensor.shape)
     return _combined(call, x, index, values, axis, _REDUCE[call["reduce"]])
 
 
 def _slice_scatter(call: Call) -> Value:
-    x, new, axis = call.x, cast(call.value("src"), call.x.tensor.dtype), call.axis()
+    x, new, axis = call.x, call.value("src").cast(call.x.tensor.dtype), call.axis()
     size = x.tensor.shape[axis]
     start, end, step = slice(call.get("start"), call.get("end"), call.get("step", 1)).indices(size)
     if step != 1:
@@ -253,36 +242,34 @@ def _select_scatter(call: Call) -> Value:
     x, axis = call.x, call.axis()
     index = int(call["index"]) % x.tensor.shape[axis]
     shape = tuple(1 if i == axis else size for i, size in enumerate(x.tensor.shape))
-    return _inserted(call, x, cast(call.value("src"), x.tensor.dtype).shaped(shape), axis, index, index + 1)
+    return _inserted(call, x, call.value("src").cast(x.tensor.dtype).shaped(shape), axis, index, index + 1)
 
 
 def _inserted(call: Call, x: Value, new: Value, axis: int, start: int, end: int) -> Value:
-    size, pieces = x.tensor.shape[axis], [new]
-    if start:
-        pieces.insert(0, call.sliced(x, [0], [start], [axis]))
-    if end < size:
-        pieces.append(call.sliced(x, [end], [size], [axis]))
-    return pieces[0].op("Concat", *pieces[1:], axis=axis) if len(pieces) > 1 else new
+    size = x.tensor.shape[axis]
+    before = [call.sliced(x, [0], [start], [axis])] if start else []
+    after = [call.sliced(x, [end], [size], [axis])] if end < size else []
+    return joined([*before, new, *after], axis)
 
 
 def _one_hot(call: Call) -> Value:
     count = int(call.get("num_classes", -1))
     if count < 0:
         raise call.refuse("OneHot num classes must be specified and must be constant.")
-    index = cast(call.value("tensor"), INT32)
+    index = call.value("tensor").cast(INT32)
     classes = call.constant(np.arange(count), np.int32)
-    return cast(index.shaped((*index.tensor.shape, 1)).op("Equal", classes), INT32)
+    return index.shaped((*index.tensor.shape, 1)).op("Equal", classes).cast(INT32)
 
 
 def _bincount(call: Call) -> Value:
-    x, count = cast(call.x, INT32), call.shape[0]
+    x, count = call.x.cast(INT32), call.shape[0]
     if not call.get("minlength", 0):
         raise call.refuse("minlength must be given, because shapes are fixed")
     hits = x.shaped((-1, 1)).op("Equal", call.constant(np.arange(count), np.int32))
     weights = call.optional("weights")
     if weights is None:
-        return cast(hits, INT32).op("ReduceSum", axes=[0], keepdims=0)
-    return (cast(hits, FLOAT) * weights.shaped((-1, 1))).op("ReduceSum", axes=[0], keepdims=0)
+        return hits.cast(INT32).op("ReduceSum", axes=[0], keepdims=0)
+    return (hits.cast(FLOAT) * weights.shaped((-1, 1))).op("ReduceSum", axes=[0], keepdims=0)
 
 
 def _dynamic(name: str) -> Rule:
@@ -293,7 +280,7 @@ def _dynamic(name: str) -> Rule:
 
 
 def _embedding_bag(call: Call) -> list[Any]:
-    weight, indices = call.value("weight"), cast(call.value("indices"), INT32)
+    weight, indices = call.value("weight"), call.value("indices").cast(INT32)
     offsets = call.numpy(call["offsets"])
     rows = weight.op("Gather", indices, axis=0)
     scale = call.optional("per_sample_weights")
@@ -308,8 +295,7 @@ def _embedding_bag(call: Call) -> list[Any]:
             continue
         part = call.sliced(rows, [start], [end], [0])
         bags.append(part.op(type, axes=[0], keepdims=1))
-    joined = bags[0].op("Concat", *bags[1:], axis=0) if len(bags) > 1 else bags[0]
-    return [joined, None, None, None]
+    return [joined(bags, 0), None, None, None]
 
 
 RULES: dict[str, Rule] = {

@@ -7,14 +7,11 @@ from typing import Any
 
 from ipu_emu.graph.dtype import INT32
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast
-
-#: PyTorch's numbers of reductions.
-REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
+from ipu_emu.poptorch.aten.call import Call, Rule
 
 
-def reduced(x: Value, reduction: int) -> Value:
-    """Return the mean or the sum of all elements, or ``x`` itself."""
+def _reduced(x: Value, reduction: int) -> Value:
+    """The mean (1) or the sum (2) of all elements, or ``x`` itself (0)."""
     if not reduction or not x.tensor.rank:
         return x
     return x.op("ReduceMean" if reduction == 1 else "ReduceSum", axes=list(range(x.tensor.rank)), keepdims=0)
@@ -22,7 +19,7 @@ def reduced(x: Value, reduction: int) -> Value:
 
 def _nll(call: Call) -> list[Any]:
     """Negative log likelihood; the classes are the second axis."""
-    x, target = call.x, cast(call.value("target"), INT32)
+    x, target = call.x, call.value("target").cast(INT32)
     rank = x.tensor.rank
     if rank > 2:
         x = x.op("Transpose", perm=[0, *range(2, rank), 1])
@@ -39,7 +36,7 @@ def _nll(call: Call) -> list[Any]:
     losses = unused.op("Where", x.like(0), -(chosen.shaped(target.tensor.shape) * factor))
     if reduction == 0:
         return [losses, None]
-    total, weights = reduced(losses, 2), reduced(factor, 2)
+    total, weights = _reduced(losses, 2), _reduced(factor, 2)
     if reduction == 2:
         return [total, weights]
     none = weights.op("Equal", weights.like(0))  # the mean of nothing is NaN, and its gradient 0
@@ -49,7 +46,7 @@ def _nll(call: Call) -> list[Any]:
 def _mse(call: Call) -> Value:
     a, b = call.common("self", "target")
     difference = a - b
-    return reduced(difference * difference, int(call.get("reduction", 1)))
+    return _reduced(difference * difference, int(call.get("reduction", 1)))
 
 
 def _huber(call: Call) -> Value:
@@ -59,11 +56,11 @@ def _huber(call: Call) -> Value:
     limit = float(call.get("delta" if huber else "beta", 1))
     size = (a - b).op("Abs")
     if limit == 0:
-        return reduced(size, int(call.get("reduction", 1)))
+        return _reduced(size, int(call.get("reduction", 1)))
     inside = size.op("Less", size.like(limit))
     small = inside.op("Where", size, size.like(0))
     losses = inside.op("Where", (small * small).scaled(0.5 / limit), size - 0.5 * limit)
-    return reduced(losses.scaled(limit) if huber else losses, int(call.get("reduction", 1)))
+    return _reduced(losses.scaled(limit) if huber else losses, int(call.get("reduction", 1)))
 
 
 def _binary_cross_entropy(call: Call) -> Value:
@@ -74,7 +71,7 @@ def _binary_cross_entropy(call: Call) -> Value:
     slope = (fixed - target) / (fixed * (1.0 - fixed)).op("Max", p.like(1e-12))
     losses = losses + (p - fixed) * slope.op("Detach")
     weight = call.optional("weight")
-    return reduced(losses if weight is None else losses * weight, int(call.get("reduction", 1)))
+    return _reduced(losses if weight is None else losses * weight, int(call.get("reduction", 1)))
 
 
 def _with_logits(call: Call) -> Value:
@@ -84,12 +81,12 @@ def _with_logits(call: Call) -> Value:
         softplus = softplus * (target * (positive - 1.0) + 1.0)
     losses = (1.0 - target) * x + softplus
     weight = call.optional("weight")
-    return reduced(losses if weight is None else losses * weight, int(call.get("reduction", 1)))
+    return _reduced(losses if weight is None else losses * weight, int(call.get("reduction", 1)))
 
 
 def _soft_margin(call: Call) -> Value:
     x, target = call.common("self", "target")
-    return reduced((-(x * target)).op("Exp").op("Log1p"), int(call.get("reduction", 1)))
+    return _reduced((-(x * target)).op("Exp").op("Log1p"), int(call.get("reduction", 1)))
 
 
 def _poisson(call: Call) -> Value:
@@ -99,15 +96,15 @@ def _poisson(call: Call) -> Value:
     if call.get("full", False):
         stirling = target * target.op("Log") - target + target.scaled(2 * math.pi).op("Log").scaled(0.5)
         losses = losses + target.op("LessOrEqual", target.like(1)).op("Where", target.like(0), stirling)
-    return reduced(losses, int(call.get("reduction", 1)))
+    return _reduced(losses, int(call.get("reduction", 1)))
 
 
 def _ctc(call: Call) -> Any:
     """(log probabilities [T, N, C], targets [N, S], lengths) -> the loss of each sample"""
-    logs, targets = call.value("log_probs"), cast(call.value("targets"), INT32)
+    logs, targets = call.value("log_probs"), call.value("targets").cast(INT32)
     lengths = [call["input_lengths"], call["target_lengths"]]
     values = [
-        cast(call.of(length), INT32) if hasattr(length, "dim") else call.constant(list(length), "int32")
+        call.of(length).cast(INT32) if hasattr(length, "dim") else call.constant(list(length), "int32")
         for length in lengths
     ]
     if targets.tensor.rank != 2:

@@ -9,35 +9,26 @@ import numpy as np
 import torch
 
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast, in_float
-
-
-def _list(sizes: Any, count: int) -> list[int]:
-    values = [sizes] if isinstance(sizes, int) else [int(size) for size in sizes]
-    return values * count if len(values) == 1 else values
+from ipu_emu.poptorch.aten.call import Call, Rule, batched, in_float, listed
 
 
 def _windows(call: Call, spatial: int) -> dict[str, Any]:
-    kernel = _list(call["kernel_size"], spatial)
-    strides = _list(call.get("stride", []) or kernel, spatial)
-    pads = _list(call.get("padding", 0), spatial)
+    kernel = listed(call["kernel_size"], spatial)
+    strides = listed(call.get("stride", []) or kernel, spatial)
+    pads = listed(call.get("padding", 0), spatial)
     attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "pads": [*pads, *pads]}
     if call.get("ceil_mode", False):
         attributes["ceil_mode"] = 1
     return attributes
 
 
-def _batched(x: Value, spatial: int) -> Value:
-    return x if x.tensor.rank == spatial + 2 else x.shaped((1, *x.tensor.shape))
-
-
 def _max_pool(spatial: int) -> Rule:
     def rule(call: Call) -> Any:
         attributes = _windows(call, spatial)
-        dilations = _list(call.get("dilation", 1), spatial)
+        dilations = listed(call.get("dilation", 1), spatial)
         if set(dilations) != {1}:
             attributes["dilations"] = dilations
-        y = _batched(call.x, spatial).op("MaxPool", **attributes).shaped(call.shape)
+        y = batched(call.x, spatial).op("MaxPool", **attributes).shaped(call.shape)
         return y if len(call.outputs) == 1 else [y, None]
 
     return rule
@@ -48,15 +39,15 @@ def _avg_pool(spatial: int) -> Rule:
         if call.get("divisor_override"):
             raise call.refuse("divisor_override is not supported; multiply the result instead")
         attributes = _windows(call, spatial) | {"count_include_pad": int(call.get("count_include_pad", True))}
-        return _batched(call.x, spatial).op("AveragePool", **attributes).shaped(call.shape)
+        return batched(call.x, spatial).op("AveragePool", **attributes).shaped(call.shape)
 
     return rule
 
 
 def _adaptive(spatial: int, type: str) -> Rule:
     def rule(call: Call) -> Any:
-        x = _batched(call.x, spatial)
-        sizes, wanted = x.tensor.shape[2:], _list(call["output_size"], spatial)
+        x = batched(call.x, spatial)
+        sizes, wanted = x.tensor.shape[2:], listed(call["output_size"], spatial)
         for axis, (size, out) in enumerate(zip(sizes, wanted, strict=True)):
             if size % out:
                 raise call.refuse(
@@ -138,34 +129,35 @@ def _ones(call: Call, count: int, like: Value, number: float) -> Value:
     return call.constant(np.full((count,), number, like.tensor.dtype.numpy))
 
 
+def _affine(call: Call, count: int, x: Value) -> list[Value]:
+    """Scale and bias, ``count`` numbers of the type of ``x`` each; 1 and 0 without them."""
+    affine = [(call.optional("weight"), 1), (call.optional("bias"), 0)]
+    return [
+        _ones(call, count, x, number) if parameter is None else parameter.cast(x.tensor.dtype).shaped((count,))
+        for parameter, number in affine
+    ]
+
+
 def _batch_norm(call: Call) -> list[Any]:
     x = call.value("input")
     channels = x.tensor.shape[1]
-    scale = call.optional("weight") or _ones(call, channels, x, 1)
-    bias = call.optional("bias") or _ones(call, channels, x, 0)
-    scale, bias = cast(scale, x.tensor.dtype), cast(bias, x.tensor.dtype)
+    scale, bias = _affine(call, channels, x)
     epsilon, momentum = float(call["eps"]), call.get("momentum", 0.1)
     mean, variance = call.get("running_mean"), call.get("running_var")
     training = bool(call.get("training", call.get("train", False)))
     if not training:
         if mean is None or variance is None:
             raise call.refuse("it has no running statistics to normalise by")
-        statistics = [cast(call.of(statistic), x.tensor.dtype) for statistic in (mean, variance)]
+        statistics = [call.of(statistic).cast(x.tensor.dtype) for statistic in (mean, variance)]
         y = call.writer.emit("BatchNormalization", [x, scale, bias, *statistics], {"epsilon": epsilon})[0]
         return [y, None, None]
-    if mean is None or variance is None:
-        old = [_ones(call, channels, x, 0), _ones(call, channels, x, 1)]
-    else:
-        old = [call.of(mean), call.of(variance)]
     y, batch_mean, batch_variance, _ = x.ops(4, "BatchNormTrain", scale, bias, epsilon=epsilon)
     if mean is not None and variance is not None:
         count = x.tensor.nelms // max(channels, 1)
         unbiased = count / max(count - 1, 1)
-        for tensor, before, new, factor in (
-            (mean, old[0], batch_mean, 1.0),
-            (variance, old[1], batch_variance, unbiased),
-        ):
-            batch = cast(new.op("Detach"), before.tensor.dtype)
+        for tensor, new, factor in ((mean, batch_mean, 1.0), (variance, batch_variance, unbiased)):
+            before = call.of(tensor)
+            batch = new.op("Detach").cast(before.tensor.dtype)
             call.write(tensor, _averaged(before, batch.scaled(factor), call, momentum))
     return [y, None, None]
 
@@ -173,7 +165,7 @@ def _batch_norm(call: Call) -> list[Any]:
 def _averaged(before: Value, new: Value, call: Call, momentum: Any) -> Value:
     """A running average; the momentum is a number, or a tensor that changes on the device."""
     if isinstance(momentum, torch.Tensor):
-        share = cast(call.of(momentum), before.tensor.dtype)
+        share = call.of(momentum).cast(before.tensor.dtype)
         return before * (1.0 - share) + new * share
     return before.scaled(1 - float(momentum)) + new.scaled(float(momentum))
 
@@ -182,28 +174,19 @@ def _layer_norm(call: Call) -> list[Any]:
     x, shape = call.value("input"), [int(size) for size in call["normalized_shape"]]
     axis, count = x.tensor.rank - len(shape), prod(shape)
     rows = x.shaped((prod(x.tensor.shape[:axis]), count))
-    affine = [call.optional("weight"), call.optional("bias")]
-    scale, bias = (
-        _ones(call, count, x, number) if parameter is None else cast(parameter, x.tensor.dtype).shaped((count,))
-        for parameter, number in zip(affine, (1, 0), strict=True)
-    )
-    y = call.writer.emit_in(
-        "ai.graphcore", "GroupNormalization", [rows, scale, bias], {"num_groups": 1, "epsilon": float(call["eps"])}, 3
-    )[0]
-    return [y.shaped(x.tensor.shape), None, None]
+    return [_grouped_norm(call, rows, count, 1).shaped(x.tensor.shape), None, None]
 
 
 def _group_norm(call: Call) -> list[Any]:
     x = call.value("input")
-    c = x.tensor.shape[1]
-    affine = [call.optional("weight"), call.optional("bias")]
-    scale, bias = (
-        _ones(call, c, x, number) if parameter is None else cast(parameter, x.tensor.dtype)
-        for parameter, number in zip(affine, (1, 0), strict=True)
-    )
-    attributes = {"num_groups": int(call.get("group", call.get("num_groups", 1))), "epsilon": float(call["eps"])}
-    y = call.writer.emit_in("ai.graphcore", "GroupNormalization", [x, scale, bias], attributes, 3)[0]
-    return [y, None, None]
+    groups = int(call.get("group", call.get("num_groups", 1)))
+    return [_grouped_norm(call, x, x.tensor.shape[1], groups), None, None]
+
+
+def _grouped_norm(call: Call, x: Value, channels: int, groups: int) -> Value:
+    inputs = [x, *_affine(call, channels, x)]
+    attributes = {"num_groups": groups, "epsilon": float(call["eps"])}
+    return call.writer.emit_in("ai.graphcore", "GroupNormalization", inputs, attributes, 3)[0]
 
 
 def _rms_norm(call: Call) -> list[Any]:
@@ -214,7 +197,7 @@ def _rms_norm(call: Call) -> list[Any]:
     mean = (x * x).op("ReduceMean", axes=axes, keepdims=1)
     y = x * (mean + epsilon).op("Sqrt").op("Reciprocal")
     weight = call.optional("weight")
-    return [y if weight is None else y * cast(weight, y.tensor.dtype), None]
+    return [y if weight is None else y * weight.cast(y.tensor.dtype), None]
 
 
 def _weight_norm(call: Call) -> list[Any]:
@@ -232,20 +215,11 @@ RULES: dict[str, Rule] = {
     "_native_batch_norm_legit": _batch_norm,
     "_native_batch_norm_legit_no_training": _batch_norm,
     "_weight_norm_interface": in_float(_weight_norm),
-    "adaptive_avg_pool1d": _adaptive(1, "AveragePool"),
-    "adaptive_avg_pool2d": _adaptive(2, "AveragePool"),
-    "adaptive_avg_pool3d": _adaptive(3, "AveragePool"),
-    "adaptive_max_pool1d": _adaptive(1, "MaxPool"),
-    "adaptive_max_pool2d": _adaptive(2, "MaxPool"),
-    "adaptive_max_pool3d": _adaptive(3, "MaxPool"),
-    "avg_pool1d": _avg_pool(1),
-    "avg_pool2d": _avg_pool(2),
-    "avg_pool3d": _avg_pool(3),
-    "max_pool1d": _max_pool(1),
-    "max_pool2d": _max_pool(2),
-    "max_pool2d_with_indices": _max_pool(2),
-    "max_pool3d": _max_pool(3),
-    "max_pool3d_with_indices": _max_pool(3),
+    **{f"adaptive_avg_pool{n}d": _adaptive(n, "AveragePool") for n in (1, 2, 3)},
+    **{f"adaptive_max_pool{n}d": _adaptive(n, "MaxPool") for n in (1, 2, 3)},
+    **{f"avg_pool{n}d": _avg_pool(n) for n in (1, 2, 3)},
+    **{f"max_pool{n}d": _max_pool(n) for n in (1, 2, 3)},
+    **{f"max_pool{n}d_with_indices": _max_pool(n) for n in (2, 3)},
     "native_batch_norm": _batch_norm,
     "native_group_norm": _group_norm,
     "native_layer_norm": _layer_norm,
@@ -253,8 +227,6 @@ RULES: dict[str, Rule] = {
     "upsample_bicubic2d": _upsample("cubic", 2),
     "upsample_bilinear2d": _upsample("linear", 2),
     "upsample_linear1d": _upsample("linear", 1),
-    "upsample_nearest1d": _upsample("nearest", 1),
-    "upsample_nearest2d": _upsample("nearest", 2),
-    "upsample_nearest3d": _upsample("nearest", 3),
+    **{f"upsample_nearest{n}d": _upsample("nearest", n) for n in (1, 2, 3)},
     "upsample_trilinear3d": _upsample("linear", 3),
 }

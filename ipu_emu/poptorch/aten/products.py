@@ -8,7 +8,7 @@ import numpy as np
 
 from ipu_emu.graph.dtype import BOOL
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast, in_float, raised, root
+from ipu_emu.poptorch.aten.call import Call, Rule, batched, in_float, listed, raised, root
 
 
 def _product(call: Call, a: Value, b: Value) -> Value:
@@ -16,7 +16,7 @@ def _product(call: Call, a: Value, b: Value) -> Value:
     source = call.writer.transposed.get(b.tensor.id)
     if source is not None and a.tensor.rank == 2 and source.tensor.dtype is a.tensor.dtype:
         return a.op("Gemm", source, transB=1)
-    return a.op("MatMul", cast(b, a.tensor.dtype))
+    return a.op("MatMul", b.cast(a.tensor.dtype))
 
 
 def _matmul(second: str) -> Rule:
@@ -27,7 +27,7 @@ def _addmm(first: str, second: str, *, multiplies_by_zero: bool = False) -> Rule
     def rule(call: Call) -> Value:
         a, b = call.value(first), call.value(second)
         alpha, beta = call.get("alpha", 1), call.get("beta", 1)
-        other = cast(call.value("self"), a.tensor.dtype)
+        other = call.value("self").cast(a.tensor.dtype)
         if alpha == 0 and not multiplies_by_zero:  # NaN and infinity in the matrices do not count
             return (other.like(0.0) if beta == 0 else other if beta == 1 else other.scaled(beta)).spread_to(
                 call.shape
@@ -46,7 +46,7 @@ def _linear(call: Call) -> Value:
     x, weight, bias = call.value("input"), call.value("weight"), call.optional("bias")
     rank = weight.tensor.rank
     product = _product(call, x, weight.op("Transpose", perm=[1, 0]) if rank == 2 else weight)
-    return product if bias is None else product + cast(bias, product.tensor.dtype)
+    return product if bias is None else product + bias.cast(product.tensor.dtype)
 
 
 def _outer(call: Call) -> Value:
@@ -54,34 +54,23 @@ def _outer(call: Call) -> Value:
     return a.shaped((-1, 1)) * b.shaped((1, -1))
 
 
-def _list(sizes: Any, count: int) -> list[int]:
-    values = [sizes] if isinstance(sizes, int) else [int(size) for size in sizes]
-    return values * count if len(values) == 1 else values
-
-
 def _convolution(call: Call) -> Value:
     x, w, bias = call.x, call.value("weight"), call.optional("bias")
-    w = cast(w, x.tensor.dtype)
-    bias = None if bias is None else cast(bias, x.tensor.dtype)
+    w = w.cast(x.tensor.dtype)
+    bias = None if bias is None else bias.cast(x.tensor.dtype)
     spatial = w.tensor.rank - 2
-    strides, pads, dilations = (_list(call[name], spatial) for name in ("stride", "padding", "dilation"))
+    strides, pads, dilations = (listed(call[name], spatial) for name in ("stride", "padding", "dilation"))
     attributes: dict[str, Any] = {
         "strides": strides,
         "pads": [*pads, *pads],
         "dilations": dilations,
         "group": int(call.get("groups", 1)),
     }
-    padding = _list(call.get("output_padding", 0), spatial)
-    batched = x.tensor.rank == w.tensor.rank
-    if not batched:
-        x = x.shaped((1, *x.tensor.shape))
-    inputs = [x, w] if bias is None else [x, w, bias]
+    type, padding = "Conv", listed(call.get("output_padding", 0), spatial)
     if call.get("transposed", False):
-        attributes["output_padding"] = padding
-        result = call.writer.emit("ConvTranspose", inputs, attributes)[0]
-    else:
-        result = call.writer.emit("Conv", inputs, attributes)[0]
-    return result.shaped(call.shape)
+        type, attributes["output_padding"] = "ConvTranspose", padding
+    inputs = [batched(x, spatial), w] if bias is None else [batched(x, spatial), w, bias]
+    return call.writer.emit(type, inputs, attributes)[0].shaped(call.shape)
 
 
 def _einsum(call: Call) -> Value:
@@ -91,14 +80,15 @@ def _einsum(call: Call) -> Value:
 
 def _bilinear(call: Call) -> Value:
     """The product of expanded tensors in ``torch.bilinear``."""
-    i1, i2, i3 = (call.value(name) for name in ("i1", "i2", "i3"))
-    for axes, which in ((call["expand1"], 0), (call["expand2"], 1), (call["expand3"], 2)):
-        value = (i1, i2, i3)[which]
-        for axis in sorted(axes):
+
+    def expanded(number: int) -> Value:
+        value = call.value(f"i{number}")
+        for axis in sorted(call[f"expand{number}"]):
             shape = value.tensor.shape
             value = value.shaped((*shape[:axis], 1, *shape[axis:]))
-        i1, i2, i3 = (value if which == k else operand for k, operand in enumerate((i1, i2, i3)))
-    product = i1 * i2 * i3
+        return value
+
+    product = expanded(1) * expanded(2) * expanded(3)
     return product.op("ReduceSum", axes=[int(axis) for axis in call["sumdim"]], keepdims=0)
 
 
@@ -108,16 +98,16 @@ def _cdist(call: Call) -> Value:
     left = a.shaped((*a.tensor.shape[:-1], 1, a.tensor.shape[-1]))
     right = b.shaped((*b.tensor.shape[:-2], 1, *b.tensor.shape[-2:]))
     size = (left - right).op("Abs")
-    axes = [size.tensor.rank - 1]
+    along = {"axes": [size.tensor.rank - 1], "keepdims": 0}
     if p == 1:
-        return size.op("ReduceSum", axes=axes, keepdims=0)
+        return size.op("ReduceSum", **along)
     if p == 2:
-        return root((size * size).op("ReduceSum", axes=axes, keepdims=0))
+        return root((size * size).op("ReduceSum", **along))
     if p == float("inf"):
-        return size.op("ReduceMax", axes=axes, keepdims=0)
+        return size.op("ReduceMax", **along)
     if p == 0:
-        return cast(cast(size, BOOL), size.tensor.dtype).op("ReduceSum", axes=axes, keepdims=0)
-    return root(raised(size, p).op("ReduceSum", axes=axes, keepdims=0), 1 / p)
+        return size.cast(BOOL).cast(size.tensor.dtype).op("ReduceSum", **along)
+    return root(raised(size, p).op("ReduceSum", **along), 1 / p)
 
 
 def _cross(call: Call) -> Value:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_emu.graph.dtype import FLOAT, INT32
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast
+from ipu_emu.poptorch.aten.call import Call, Rule
 
 
 def _uniform(call: Call, shape: Sequence[int], low: float, high: float) -> Value:
@@ -21,17 +21,17 @@ def _normal(call: Call, shape: Sequence[int], mean: float, deviation: float) -> 
 
 
 def _rand(call: Call) -> Value:
-    return cast(_uniform(call, call.shape, 0, 1), call.dtype)
+    return _uniform(call, call.shape, 0, 1).cast(call.dtype)
 
 
 def _randn(call: Call) -> Value:
-    return cast(_normal(call, call.shape, 0, 1), call.dtype)
+    return _normal(call, call.shape, 0, 1).cast(call.dtype)
 
 
 def _randint(call: Call) -> Value:
     low, high = float(call.get("low", 0)), float(call["high"])
     numbers = _uniform(call, call.shape, low, high).op("Floor").op("Min", call.constant(high - 1, np.float32))
-    return cast(numbers, call.dtype)
+    return numbers.cast(call.dtype)
 
 
 def _like(call: Call) -> Any:
@@ -40,18 +40,18 @@ def _like(call: Call) -> Any:
 
 def _uniform_in(call: Call) -> Value:
     low, high = float(call.get("from", 0)), float(call.get("to", 1))
-    return cast(_uniform(call, call.first.shape, low, high), _like(call))
+    return _uniform(call, call.first.shape, low, high).cast(_like(call))
 
 
 def _random_in(call: Call) -> Value:
     low = float(call.get("from", 0) or 0)
     high = float(call.get("to", 1 << 24) or 1 << 24)
-    return cast(_uniform(call, call.first.shape, low, high).op("Floor"), _like(call))
+    return _uniform(call, call.first.shape, low, high).op("Floor").cast(_like(call))
 
 
 def _normal_in(call: Call) -> Value:
     numbers = _normal(call, call.first.shape, float(call.get("mean", 0)), float(call.get("std", 1)))
-    return cast(numbers, _like(call))
+    return numbers.cast(_like(call))
 
 
 def _normal_of(call: Call) -> Value:
@@ -60,12 +60,12 @@ def _normal_of(call: Call) -> Value:
     mean, deviation = (
         call.as_type(call.get(name, default), FLOAT) for name, default in (("mean", 0.0), ("std", 1.0))
     )
-    return cast(standard * deviation + mean, call.dtype)
+    return (standard * deviation + mean).cast(call.dtype)
 
 
 def _exponential(call: Call) -> Value:
     numbers = _uniform(call, call.first.shape, 0, 1)
-    return cast(-(1.0 - numbers).op("Log").scaled(1 / float(call.get("lambd", 1))), _like(call))
+    return (-(1.0 - numbers).op("Log").scaled(1 / float(call.get("lambd", 1)))).cast(_like(call))
 
 
 def _bernoulli(call: Call) -> Value:
@@ -74,7 +74,7 @@ def _bernoulli(call: Call) -> Value:
         p = call.first  # the probabilities themselves
     shape = tuple(call.first.shape)
     below = _uniform(call, shape, 0, 1).op("Less", call.as_type(p, FLOAT))
-    return cast(below, _like(call))
+    return below.cast(_like(call))
 
 
 def _native_dropout(call: Call) -> list[Any]:
@@ -101,14 +101,14 @@ def _dropout(call: Call) -> Value:
     rank = x.tensor.rank
     lead = 1 if call["unbatched"] else 2
     shape = (*x.tensor.shape[:lead], *[1] * (rank - lead))
-    mask = cast(_uniform(call, shape, 0, 1).op("GreaterOrEqual", call.constant(p, np.float32)), x.tensor.dtype)
+    mask = _uniform(call, shape, 0, 1).op("GreaterOrEqual", call.constant(p, np.float32)).cast(x.tensor.dtype)
     return x * mask.scaled(1 / (1 - p)) if p < 1 else x * x.like(0)
 
 
 def _randperm(call: Call) -> Value:
     count = int(call["n"])
     numbers = _uniform(call, (count,), 0, 1)
-    return cast(numbers.ops(2, "Sort", axis=0, descending=0, stable=1)[1], INT32)
+    return numbers.ops(2, "Sort", axis=0, descending=0, stable=1)[1].cast(INT32)
 
 
 RULES: dict[str, Rule] = {

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_emu.graph.dtype import BOOL, FLOAT, INT32
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast, finite, in_float, raised, root
+from ipu_emu.poptorch.aten.call import Call, Rule, finite, in_float, joined, raised, root
 
 
 def _reduced(type: str, x: Value, axes: list[int], keep: Any) -> Value:
@@ -20,7 +20,7 @@ def _reduced(type: str, x: Value, axes: list[int], keep: Any) -> Value:
 
 def _reduction(type: str) -> Rule:
     def rule(call: Call) -> Value:
-        return _reduced(type, cast(call.x, call.dtype), call.axes(), call.get("keepdim", False))
+        return _reduced(type, call.x.cast(call.dtype), call.axes(), call.get("keepdim", False))
 
     return rule
 
@@ -29,20 +29,18 @@ def _truth(type: str, of_none: bool) -> Rule:
     """Return the rule of ``any`` or ``all``, which is ``of_none`` for no elements; an empty list has no axes."""
 
     def rule(call: Call) -> Value:
-        hits, axes = cast(call.x, BOOL), call.get("dim")
+        hits, axes = call.x.cast(BOOL), call.get("dim")
         if not hits.tensor.nelms:
             return call.constant(of_none).spread_to(call.shape)
         if isinstance(axes, list) and not axes:
             return hits
-        return cast(_reduced(type, cast(hits, INT32), call.axes(), call.get("keepdim", False)), BOOL)
+        return _reduced(type, hits.cast(INT32), call.axes(), call.get("keepdim", False)).cast(BOOL)
 
     return rule
 
 
 def _count_nonzero(call: Call) -> Value:
-    x = call.x
-    hits = cast(cast(x, BOOL), INT32)
-    return _reduced("ReduceSum", hits, call.axes(), False)
+    return _reduced("ReduceSum", call.x.cast(BOOL).cast(INT32), call.axes(), False)
 
 
 def _extreme(reduce: str, arg: str) -> Rule:
@@ -53,8 +51,7 @@ def _extreme(reduce: str, arg: str) -> Rule:
         axis = call.axis()
         places = x.op(arg, axis=axis, keepdims=1)
         values = x.op("GatherElements", places, axis=axis)
-        shape = tuple(call.out.shape)
-        return [values.shaped(shape), cast(places, INT32).shaped(shape)]
+        return [values.shaped(call.shape), places.cast(INT32).shaped(call.shape)]
 
     return rule
 
@@ -63,8 +60,8 @@ def _arg(type: str) -> Rule:
     def rule(call: Call) -> Value:
         x = call.atleast_1d
         if call.get("dim") is None:
-            return cast(x.shaped((x.tensor.nelms,)).op(type, axis=0, keepdims=0), INT32).shaped(call.shape)
-        return cast(x.op(type, axis=call.axis(), keepdims=int(call.get("keepdim", False))), INT32)
+            return x.shaped((x.tensor.nelms,)).op(type, axis=0, keepdims=0).cast(INT32).shaped(call.shape)
+        return x.op(type, axis=call.axis(), keepdims=int(call.get("keepdim", False))).cast(INT32)
 
     return rule
 
@@ -76,7 +73,7 @@ def _correction(call: Call) -> float:
 
 
 def _moments(call: Call) -> tuple[Value, Value]:
-    x, axes = cast(call.atleast_1d, call.dtype), call.axes() or [0]
+    x, axes = call.atleast_1d.cast(call.dtype), call.axes() or [0]
     mean = _reduced("ReduceMean", x, axes, True)
     centred = x - mean
     count = prod(x.tensor.shape[axis] for axis in axes)
@@ -94,14 +91,12 @@ def _std_mean(call: Call) -> list[Value]:
 
 
 def _aminmax(call: Call) -> list[Value]:
-    x = call.x
-    axes = call.axes()
-    keep = call.get("keepdim", False)
-    return [_reduced(type, x, axes, keep) for type in ("ReduceMin", "ReduceMax")]
+    axes, keep = call.axes(), call.get("keepdim", False)
+    return [_reduced(type, call.x, axes, keep) for type in ("ReduceMin", "ReduceMax")]
 
 
 def _norm(call: Call) -> Value:
-    x, axes, keep = cast(call.x, call.dtype), call.axes(), call.get("keepdim", False)
+    x, axes, keep = call.x.cast(call.dtype), call.axes(), call.get("keepdim", False)
     order = call.get("p", call.get("ord", 2))
     order = 2.0 if order in ("fro", None) else float(order)
     if order == 2:
@@ -112,42 +107,42 @@ def _norm(call: Call) -> Value:
     if np.isinf(order):
         return _reduced("ReduceMax" if order > 0 else "ReduceMin", size, axes, keep)
     if order == 0:
-        return _reduced("ReduceSum", cast(cast(x, BOOL), x.tensor.dtype), axes, keep)
+        return _reduced("ReduceSum", x.cast(BOOL).cast(x.tensor.dtype), axes, keep)
     total = _reduced("ReduceSum", raised(size, order), axes, keep)
     return root(total, 1 / order) if order > 0 else total.op("Pow", x.like(1 / order))
 
 
 def _logsumexp(call: Call) -> Value:
-    x, axes = cast(call.x, call.dtype), call.axes()
+    x, axes = call.x.cast(call.dtype), call.axes()
     high = finite(_reduced("ReduceMax", x, axes, True).op("Detach"))
     total = _reduced("ReduceSum", (x - high).op("Exp"), axes, True).op("Log")
     return (total + high).shaped(call.shape)
 
 
 def _cumsum(call: Call) -> Value:
-    return cast(call.atleast_1d, call.dtype).op("CumSum", call.constant(np.array(call.axis()), np.int32))
+    return call.atleast_1d.cast(call.dtype).op("CumSum", call.constant(np.array(call.axis()), np.int32))
 
 
 def _cumprod(call: Call) -> Value:
     """One product per element, because products have gradients."""
-    x, axis = cast(call.atleast_1d, call.dtype), call.axis()
+    x, axis = call.atleast_1d.cast(call.dtype), call.axis()
     products = [call.sliced(x, [0], [1], [axis])]
     for place in range(1, x.tensor.shape[axis]):
         products.append(products[-1] * call.sliced(x, [place], [place + 1], [axis]))
-    return products[0].op("Concat", *products[1:], axis=axis) if len(products) > 1 else products[0]
+    return joined(products, axis)
 
 
 def _topk(call: Call) -> list[Value]:
     x, axis = call.atleast_1d, call.axis("dim", -1)
     largest = int(call.get("largest", True))
     values, places = x.ops(2, "TopK", call.constant([call["k"]], np.int64), axis=axis, largest=largest, sorted=1)
-    return [values, cast(places, INT32)]
+    return [values, places.cast(INT32)]
 
 
 def _sort(call: Call) -> list[Value]:
     x, axis = call.atleast_1d, call.axis("dim", -1)
     values, places = x.ops(2, "Sort", axis=axis, descending=int(call.get("descending", False)), stable=1)
-    return [values, cast(places, INT32)]
+    return [values, places.cast(INT32)]
 
 
 def _median(call: Call) -> Any:
@@ -155,17 +150,16 @@ def _median(call: Call) -> Any:
     if "dim" not in call.arguments:
         return _middle_of_all(call, x.shaped((x.tensor.nelms,)))
     values, places = _middle(call, x, call.axis())
-    shape = tuple(call.out.shape)
-    return [values.shaped(shape), cast(places, INT32).shaped(shape)]
+    return [values.shaped(call.shape), places.cast(INT32).shaped(call.shape)]
 
 
 def _middle_of_all(call: Call, x: Value) -> Value:
     """The lower median, whose gradient all elements of its value share."""
     middle = _middle(call, x, 0)[0].op("Detach")
     equal = x.op("Equal", middle).op("And", middle.op("IsInf").op("Not"))
-    count = cast(equal, FLOAT).op("ReduceSum", axes=[0], keepdims=1)
+    count = equal.cast(FLOAT).op("ReduceSum", axes=[0], keepdims=1)
     share = equal.op("Where", x - middle, x.like(0)).op("ReduceSum", axes=[0], keepdims=1)
-    return middle + cast(cast(share, FLOAT) / count.op("Max", count.like(1)), x.tensor.dtype)
+    return middle + (share.cast(FLOAT) / count.op("Max", count.like(1))).cast(x.tensor.dtype)
 
 
 def _middle(call: Call, x: Value, axis: int) -> list[Value]:
@@ -183,7 +177,7 @@ def _middle(call: Call, x: Value, axis: int) -> list[Value]:
 
 
 def _nansum(call: Call) -> Value:
-    x = cast(call.x, call.dtype)
+    x = call.x.cast(call.dtype)
     return _reduced("ReduceSum", x.op("IsNaN").op("Where", x.like(0), x), call.axes(), call.get("keepdim", False))
 
 
@@ -198,12 +192,9 @@ def _places_in(call: Call, name: str, *, right: bool) -> Value:
     edges, x = call.common(name, "self")
     if edges.tensor.rank == 1:
         return x.op("Bucketize", edges, right=int(right))
-    edges, values = (
-        edges.shaped((*edges.tensor.shape[:-1], 1, edges.tensor.shape[-1])),
-        x.shaped((*x.tensor.shape, 1)),
-    )
-    above = edges.op("Greater" if right else "GreaterOrEqual", values).op("Not")
-    return cast(above, INT32).op("ReduceSum", axes=[above.tensor.rank - 1], keepdims=0)
+    edges = edges.shaped((*edges.tensor.shape[:-1], 1, edges.tensor.shape[-1]))
+    above = edges.op("Greater" if right else "GreaterOrEqual", x.shaped((*x.tensor.shape, 1))).op("Not")
+    return above.cast(INT32).op("ReduceSum", axes=[above.tensor.rank - 1], keepdims=0)
 
 
 RULES: dict[str, Rule] = {

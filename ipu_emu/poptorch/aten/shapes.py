@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast
+from ipu_emu.poptorch.aten.call import Call, Rule, joined, transposed
 
 
 def _shaped(call: Call) -> Value:
@@ -26,24 +26,20 @@ def _expand(call: Call) -> Value:
     return x.shaped((1,) * extra + x.tensor.shape).spread_to(call.shape)
 
 
-def _transposed(x: Value, perm: list[int]) -> Value:
-    return x if perm == list(range(len(perm))) else x.op("Transpose", perm=perm)
-
-
 def _transpose(call: Call) -> Value:
     rank = call.first.dim()
     perm = list(range(rank))
     a, b = (int(call[name]) % max(rank, 1) for name in ("dim0", "dim1"))
     if rank:
         perm[a], perm[b] = perm[b], perm[a]
-    return _transposed(call.x, perm)
+    return transposed(call.x, perm)
 
 
 def _t(call: Call) -> Value:
-    transposed = _transposed(call.x, list(reversed(range(call.first.dim()))))
+    turned = transposed(call.x, list(reversed(range(call.first.dim()))))
     if call.first.dim() == 2:
-        call.writer.transposed[transposed.tensor.id] = call.x
-    return transposed
+        call.writer.transposed[turned.tensor.id] = call.x
+    return turned
 
 
 def _movedim(call: Call) -> Value:
@@ -51,7 +47,7 @@ def _movedim(call: Call) -> Value:
     source, target = call.axes("source"), call.axes("destination")
     rest = iter([axis for axis in range(rank) if axis not in source])
     moved = dict(zip(target, source, strict=True))
-    return _transposed(call.x, [moved[axis] if axis in moved else next(rest) for axis in range(rank)])
+    return transposed(call.x, [moved[axis] if axis in moved else next(rest) for axis in range(rank)])
 
 
 def _select(call: Call) -> Value:
@@ -103,14 +99,14 @@ def _cat(call: Call) -> Value:
     ]
     values = [call.as_type(tensor, call.dtype) for tensor in tensors]
     axis = call.axis("dim", 0, len(call.shape))
-    return values[0].op("Concat", *values[1:], axis=axis) if len(values) > 1 else values[0]
+    return joined(values, axis)
 
 
 def _stack(call: Call) -> Value:
     axis = call.axis("dim", 0, len(call.shape))
     shape = tuple(1 if i == axis else size for i, size in enumerate(call.shape))
     values = [call.as_type(tensor, call.dtype).shaped(shape) for tensor in call["tensors"]]
-    return values[0].op("Concat", *values[1:], axis=axis) if len(values) > 1 else values[0]
+    return joined(values, axis)
 
 
 def _repeat(call: Call) -> Value:
@@ -180,17 +176,16 @@ def _padded(call: Call, pads: list[int], mode: str, value: Any) -> Value:
         return x.op("Pad", call.constant(both, np.int64), call.number(value, x), mode=mode)
     if mode == "constant":
         for axis in range(rank):
-            parts = [(before[axis], 0), (0, 1), (after[axis], 0)]
-            pieces = []
-            for width, own in parts:
-                shape = tuple(width if i == axis else size for i, size in enumerate(x.tensor.shape))
-                if own:
-                    pieces.append(x)
-                elif width:
-                    pieces.append(call.constant(np.full(shape, value, x.tensor.dtype.numpy)))
-            x = pieces[0].op("Concat", *pieces[1:], axis=axis) if len(pieces) > 1 else pieces[0]
+            edges = [_filled(call, x, axis, width, value) for width in (before[axis], after[axis])]
+            x = joined([*edges[0], x, *edges[1]], axis)
         return x
     return x.op("Pad", call.constant(both, np.int64), mode=mode)
+
+
+def _filled(call: Call, x: Value, axis: int, width: int, value: Any) -> list[Value]:
+    """A constant like ``x`` of this width along an axis, none of width 0."""
+    shape = tuple(width if i == axis else size for i, size in enumerate(x.tensor.shape))
+    return [call.constant(np.full(shape, value, x.tensor.dtype.numpy))] if width else []
 
 
 def _triangle(upper: int) -> Rule:
@@ -210,7 +205,7 @@ def _unfold(call: Call) -> Value:
     places = np.arange(count)[:, None] * step + np.arange(size)
     windows = x.op("Gather", call.constant(places, np.int32), axis=axis)
     rank = windows.tensor.rank
-    return _transposed(windows, [*range(axis + 1), *range(axis + 2, rank), axis + 1])
+    return transposed(windows, [*range(axis + 1), *range(axis + 2, rank), axis + 1])
 
 
 def _elements(call: Call) -> Value:
@@ -235,7 +230,7 @@ def _diagonal(call: Call) -> Value:
     rank = x.tensor.rank
     a, b = (int(call.get(name, default)) % rank for name, default in (("dim1", 0), ("dim2", 1)))
     rest = [axis for axis in range(rank) if axis not in (a, b)]
-    turned = _transposed(x, [*rest, a, b])
+    turned = transposed(x, [*rest, a, b])
     rows, columns = turned.tensor.shape[-2:]
     flat = turned.shaped((*turned.tensor.shape[:-2], rows * columns))
     count = call.shape[-1]
@@ -254,18 +249,18 @@ def _pixel_unshuffle(call: Call) -> Value:
     *outer, channels, height, width = x.tensor.shape
     k = len(outer)
     parts = x.shaped((*outer, channels, height // r, r, width // r, r))
-    return _transposed(parts, [*range(k), k, k + 2, k + 4, k + 1, k + 3]).shaped(call.shape)
+    return transposed(parts, [*range(k), k, k + 2, k + 4, k + 1, k + 3]).shaped(call.shape)
 
 
 def _channel_shuffle(call: Call) -> Value:
     x, groups = call.x, int(call["groups"])
     n, c, *rest = x.tensor.shape
     turned = x.shaped((n, groups, c // groups, *rest))
-    return _transposed(turned, [0, 2, 1, *range(3, turned.tensor.rank)]).shaped(call.shape)
+    return transposed(turned, [0, 2, 1, *range(3, turned.tensor.rank)]).shaped(call.shape)
 
 
 def _same(call: Call) -> Value:
-    return cast(call.x, call.dtype)
+    return call.x.cast(call.dtype)
 
 
 RULES: dict[str, Rule] = {
@@ -285,17 +280,13 @@ RULES: dict[str, Rule] = {
     "lift_fresh_copy": _same,
     "movedim": _movedim,
     "narrow": _narrow,
-    "permute": lambda call: _transposed(call.x, call.axes("dims")),
+    "permute": lambda call: transposed(call.x, call.axes("dims")),
     "pixel_shuffle": _pixel_shuffle,
     "pixel_unshuffle": _pixel_unshuffle,
-    "reflection_pad1d": _edges("reflect"),
-    "reflection_pad2d": _edges("reflect"),
-    "reflection_pad3d": _edges("reflect"),
+    **{f"reflection_pad{n}d": _edges("reflect") for n in (1, 2, 3)},
     "repeat": _repeat,
     "repeat_interleave": _repeat_interleave,
-    "replication_pad1d": _edges("edge"),
-    "replication_pad2d": _edges("edge"),
-    "replication_pad3d": _edges("edge"),
+    **{f"replication_pad{n}d": _edges("edge") for n in (1, 2, 3)},
     "reshape": _shaped,
     "roll": _roll,
     "select": _select,

@@ -84,7 +84,6 @@ def _fill(
     dataset: Any,
     rebatched: tuple[int | None, bool],
     forever: bool,
-    buffers: int,
     channels: Any,
     begin: bool,
     start_method: str,
@@ -96,7 +95,7 @@ def _fill(
     """
     multiprocessing.set_start_method(start_method, force=True)
     free, ready, commands = channels
-    slots: list[list[torch.Tensor]] = []
+    slots: dict[int, list[torch.Tensor]] = {}
     try:
         preloaded = begin
         while True:
@@ -109,12 +108,8 @@ def _fill(
                 if slot is None:
                     return
                 number += 1
-                if len(slots) < buffers:
-                    slots.append([tensor.clone().share_memory_() for tensor in tensors])
-                    ready.put((slot, _shape_of(item), slots[-1]))
-                    continue
-                held = slots[slot]
-                if [tensor.shape for tensor in held] != [tensor.shape for tensor in tensors]:
+                held = slots.get(slot)
+                if held is None or [tensor.shape for tensor in held] != [tensor.shape for tensor in tensors]:
                     slots[slot] = [tensor.clone().share_memory_() for tensor in tensors]
                     ready.put((slot, _shape_of(item), slots[slot]))
                     continue
@@ -176,8 +171,7 @@ class AsynchronousDataAccessor:
         self._dataset = dataset
         context: Any = torch.multiprocessing.get_context(_METHODS[SharingStrategy(sharing_strategy)])
         self._free, self._ready, self._commands = context.Queue(), context.Queue(), context.Queue()
-        count = max(int(buffer_size), 2)
-        for number in range(count):
+        for number in range(max(int(buffer_size), 2)):
             self._free.put(number)
         self._slots: dict[int, list[torch.Tensor]] = {}
         self._begun = bool(early_preload)
@@ -186,7 +180,7 @@ class AsynchronousDataAccessor:
         self._in_pass = self._begun
         channels = (self._free, self._ready, self._commands)
         method = multiprocessing.get_start_method()
-        arguments = (dataset, (rebatched_size, drop_last), load_indefinitely, count, channels, self._begun, method)
+        arguments = (dataset, (rebatched_size, drop_last), load_indefinitely, channels, self._begun, method)
         self._process = context.Process(target=_fill, args=arguments)  # not a daemon: daemons cannot have workers
         self._process.start()
         self._stop: Callable[[], Any] = weakref.finalize(self, _stop, self._process, channels)

@@ -14,6 +14,7 @@ from ipu_emu.poptorch.data.sample_randomness import Draws, SeededOrder, SeededSa
 from ipu_emu.poptorch.data.watched_workers import watched_epoch
 from ipu_emu.poptorch.enums import DataLoaderMode
 from ipu_emu.poptorch.errors import refusal
+from ipu_emu.poptorch.options.option_group import of_kind
 from ipu_emu.poptorch.options.options import Options
 
 
@@ -56,8 +57,7 @@ class DataLoader(torch.utils.data.DataLoader):
     ) -> None:
         if not isinstance(options, Options):
             raise AssertionError(f"Unexpected type {type(options)}. Expected poptorch.Options")
-        if not isinstance(mode, DataLoaderMode):
-            raise AssertionError(f"Unexpected type {type(mode)}. Expected {DataLoaderMode}")
+        of_kind(mode, DataLoaderMode)
         options._freeze()
         self._rejoined = None if batch_sampler is not None or not self._rebatches(mode, drop_last) else drop_last
         self._options, self._accessor = options, None

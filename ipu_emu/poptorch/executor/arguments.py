@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ipu_emu.poptorch.errors import Error
+from ipu_emu.poptorch.errors import Error, refusal
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.tracing.argument_parsers import PARSERS
 from ipu_emu.program.anchors import Anchor, StepShape
@@ -70,7 +70,7 @@ def bound(
             raise AssertionError(f"Parameter {name} was passed more than once")
     for p in [*plain[len(args) :], *(q for q in parameters.values() if q.kind is q.KEYWORD_ONLY)]:
         if p.name not in kwargs and p.default is p.empty:
-            raise Error(f"Mandatory parameter {p.name} missing", "poptorch_py_error")
+            raise refusal(f"Mandatory parameter {p.name} missing")
     arguments = signature.bind(*args, **kwargs)
     arguments.apply_defaults()
     return list(arguments.args), dict(arguments.kwargs)
@@ -184,11 +184,10 @@ class OutputTensor(torch.Tensor):
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Raise an error: gradients were computed and used on the device."""
-        raise Error(
+        raise refusal(
             "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a trainingModel, "
             "the backwards pass is performed automatically when invoking the model. If you're using an "
-            "inferenceModel, you should use a trainingModel instead.",
-            "poptorch_py_error",
+            "inferenceModel, you should use a trainingModel instead."
         )
 
     @classmethod

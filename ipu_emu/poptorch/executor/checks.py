@@ -75,7 +75,7 @@ def check_buffers(module: torch.nn.Module, changed: Sequence[str], options: Opti
     )
 
 
-def check_overlap(overlaps: Sequence[str], options: Options, mode: OutputMode, ipus: int) -> None:
+def check_overlap(overlaps: Sequence[str], options: Options, ipus: int) -> None:
     """Raise poptorch.Error if forward overlaps its "input" or "output" in a way that the options do not allow."""
     if not overlaps:
         return
@@ -89,7 +89,7 @@ def check_overlap(overlaps: Sequence[str], options: Options, mode: OutputMode, i
             "No IO tiles allocated. You must allocate at least 32 IO tiles using "
             "poptorch.Options().TensorLocations.numIOTiles."
         )
-    if "output" in overlaps and mode not in (OutputMode.All, OutputMode.Sum):
+    if "output" in overlaps and options.output_mode not in (OutputMode.All, OutputMode.Sum):
         raise Error(
             "Unsupported output mode for overlapped IO. Please use poptorch.OutputMode.All or "
             "poptorch.OutputMode.Sum with poptorch.Options().outputMode"

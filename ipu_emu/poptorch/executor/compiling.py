@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, PIPELINE_STAGE
 from ipu_emu.compiler.optimisers.update_rule import UpdateRule
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.pipeline import CompileState
 from ipu_emu.compiler.placement.graph_balance import MicroBatchWork, SharedWeights, balanced_places
-from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.hardware import GENERATIONS
 from ipu_emu.onnx.properties import ModelProperties
@@ -22,7 +19,7 @@ from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.session_options import session_options
 from ipu_emu.poptorch.graph_writer import BLOCK
 from ipu_emu.poptorch.options.options import Options
-from ipu_emu.poptorch.options.strategies import BalancedPipeline
+from ipu_emu.poptorch.options.strategies import BalancedPipeline, Strategy
 from ipu_emu.poptorch.system import uses_ipu_model
 from ipu_emu.poptorch.tracing.trace import ModuleTrace
 from ipu_emu.program.anchors import Anchor, Return
@@ -32,12 +29,6 @@ from ipu_emu.session.memory_remedies import RemedyKind
 from ipu_emu.session.options.compile_options import cache_folder, compile_options, loss_scaler, with_streams
 from ipu_emu.session.options.session_options import SessionOptions
 
-_RETURNS = {
-    OutputMode.Final: Return.FINAL,
-    OutputMode.EveryN: Return.EVERY_N,
-    OutputMode.All: Return.ALL,
-    OutputMode.Sum: Return.SUM,
-}
 _MOST_IPUS = 64
 #: Generations of offline IPUs by PopTorch's number.
 _VERSIONS = {int(version.removeprefix("ipu")): version for version in GENERATIONS}
@@ -54,23 +45,8 @@ _WORDS = {
 _FURTHER = "A model in float16 (module.half()), or smaller micro-batches and more of them, also need less"
 
 
-def output_mode(options: Options, *, training: bool) -> OutputMode:
-    """Return the mode of outputs: if none was chosen, Final for training and All for inference."""
-    chosen: OutputMode = options.output_mode
-    if chosen is not OutputMode.Default:
-        return chosen
-    return OutputMode.Final if training else OutputMode.All
-
-
 def compile_trace(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> CompiledProgram:
-    """Compile, or load the executable from the cache; raise poptorch.Error if that fails."""
-    try:
-        return _compiled(trace, options, rule)
-    except EmulatorError as error:
-        raise Error(str(error), "popart_exception") from error
-
-
-def _compiled(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> CompiledProgram:
+    """Compile, or load the executable from the cache; raise EmulatorError or poptorch.Error if that fails."""
     training, strategy = rule is not None, options._execution_strategy
     graph, ipus, stages = _placed(trace, options, training=training)
     _check_ipus(options, ipus)
@@ -81,7 +57,7 @@ def _compiled(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> 
     chosen = compile_options(
         session,
         batches,
-        _anchors(trace, options, training=training),
+        _anchors(trace, options),
         ModelProperties(),
         ipus=ipus,
         training=_training_options(trace, session, rule),
@@ -131,40 +107,35 @@ def _placed(trace: ModuleTrace, options: Options, *, training: bool) -> tuple[Gr
     """The graph with the IPU and stage of each op, and the numbers of IPUs and of stages."""
     strategy = options._execution_strategy
     if isinstance(strategy, BalancedPipeline):
-        return _balanced(trace.graph, strategy.ipus, training=training)
+        return _balanced(trace.graph, strategy, training=training)
     used = {op.attributes.get(BLOCK, 0) for op in trace.graph.ops}
     places = strategy.place(trace.blocks) if len(trace.blocks) > 1 else [(0, 0)]
     stages = sorted({places[block][0] for block in used} | ({places[0][0]} if not used else set()))
     number = {stage: index for index, stage in enumerate(stages)}
     ipus = max((places[block][1] for block in used), default=0) + 1
     graph = trace.graph.copy()
-    graph.ops = [_annotated(op, places, number, ipus, strategy) for op in graph.ops]
+    placed = [(number[stage], ipu) for stage, ipu in (places[op.attributes.get(BLOCK, 0)] for op in graph.ops)]
+    graph.ops = [_on(op, *place, ipus, strategy) for op, place in zip(graph.ops, placed, strict=True)]
     order = [places[block][1] for block in sorted(used, key=lambda block: places[block][0])]
     switches = 1 + sum(1 for a, b in pairwise(order) if a != b)
     return graph, ipus, switches
 
 
-def _balanced(traced: Graph, ipus: int, *, training: bool) -> tuple[Graph, int, int]:
-    work = MicroBatchWork.of(training=training, recomputes=False)
+def _balanced(traced: Graph, strategy: BalancedPipeline, *, training: bool) -> tuple[Graph, int, int]:
+    ipus, work = strategy.ipus, MicroBatchWork.of(training=training, recomputes=False)
     graph, places = traced.copy(), balanced_places(traced, (1.0,) * ipus, work=work, shared=SharedWeights.HOME)
-    graph.ops = [_on(op, stage, ipu, ipus) for op, (ipu, stage) in zip(graph.ops, places, strict=True)]
+    graph.ops = [_on(op, stage, ipu, ipus, strategy) for op, (ipu, stage) in zip(graph.ops, places, strict=True)]
     return graph, ipus, max(stage for _, stage in places) + 1
 
 
-def _on(op: Op, stage: int, ipu: int, ipus: int) -> Op:
-    attributes = {name: value for name, value in op.attributes.items() if name != BLOCK}
-    return replace(op, attributes=attributes | ({IPU_NUMBER: ipu, PIPELINE_STAGE: stage} if ipus > 1 else {}))
-
-
-def _annotated(op: Op, places: Any, number: Mapping[int, int], ipus: int, strategy: Any) -> Op:
-    stage, ipu = places[op.attributes.get(BLOCK, 0)]
+def _on(op: Op, stage: int, ipu: int, ipus: int, strategy: Strategy) -> Op:
     attributes = {name: value for name, value in op.attributes.items() if name != BLOCK}
     if strategy.phased:
-        attributes |= {EXECUTION_PHASE: number[stage]}
+        attributes[EXECUTION_PHASE] = stage
     elif ipus > 1:
         attributes[IPU_NUMBER] = ipu
         if strategy.pipelined:
-            attributes[PIPELINE_STAGE] = number[stage]
+            attributes[PIPELINE_STAGE] = stage
     return replace(op, attributes=attributes)
 
 
@@ -210,15 +181,12 @@ def _check_depth(options: Options, stages: int, *, training: bool) -> None:
 # Anchors
 
 
-def _anchors(trace: ModuleTrace, options: Options, *, training: bool) -> tuple[Anchor, ...]:
-    mode = output_mode(options, training=training)
+def _anchors(trace: ModuleTrace, options: Options) -> tuple[Anchor, ...]:
+    mode = options.output_mode
     ids = dict.fromkeys(output for output in trace.outputs if isinstance(output, str))
-    anchors = {id: Anchor(id, _RETURNS[mode], int(options.output_return_period)) for id in ids}
+    anchors = {id: Anchor(id, Return(mode.name), int(options.output_return_period)) for id in ids}
     anchors |= {id: Anchor(id, Return.ALL) for id in trace.changed_inputs.values() if id not in anchors}
-    for short, (long, own, period) in options.anchored_tensors.items():
+    for id, own, period in options.anchored_tensors.values():
         chosen = mode if own in (None, OutputMode.Default) else own
-        if long in anchors:
-            continue
-        anchors[long] = Anchor(long, _RETURNS[chosen], int(period))
-        del short
+        anchors.setdefault(id, Anchor(id, Return(chosen.name), int(period)))
     return tuple(anchors.values())

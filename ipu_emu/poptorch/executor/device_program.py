@@ -41,7 +41,11 @@ class DeviceProgram(LoadedProgram):
     def __init__(
         self, module: torch.nn.Module, trace: ModuleTrace, options: Options, rule: UpdateRule | None
     ) -> None:
-        compiled, training = compile_trace(trace, options, rule), rule is not None
+        training = rule is not None
+        try:
+            compiled = compile_trace(trace, options, rule)
+        except EmulatorError as error:
+            raise Error(str(error), "popart_exception") from error
         session = session_options(options, training=training, ipus=compiled.target.ipus)
         super().__init__(
             compiled,

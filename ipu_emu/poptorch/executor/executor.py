@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,6 @@ from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.arguments import Arguments, cleaned, first_micro_batch
 from ipu_emu.poptorch.executor.checks import check_buffers, check_inference, check_overlap, checked_options
 from ipu_emu.poptorch.executor.compiled_module import CompiledModule
-from ipu_emu.poptorch.executor.compiling import output_mode
 from ipu_emu.poptorch.executor.device_program import DeviceProgram, tensors_of
 from ipu_emu.poptorch.executor.hooks import compilation
 from ipu_emu.poptorch.executor.paused_collection import paused_collection
@@ -43,7 +42,8 @@ class PoplarExecutor(CompiledModule):
         checked = checked_options(model, options, training=training)
         checked._freeze()
         super().__init__(checked.clone())
-        self._options.set(output_mode=output_mode(self._options, training=training))
+        if self._options.defaultOutputMode():
+            self._options.set(output_mode=OutputMode.Final if training else OutputMode.All)
         self._training = training
         self._user_model = model
         self._optimiser: TrainingOptimiser | None = None
@@ -57,7 +57,6 @@ class PoplarExecutor(CompiledModule):
             self._optimiser = TrainingOptimiser(optimizer, self.optimisers, model.parameters(), self._options)
             if self._optimiser.accumulates_in_half:
                 running = MeanReductionStrategy.Running
-                self._options._unfreeze()
                 self._options.Training.setMeanAccumulationAndReplicationReductionStrategy(running)
         else:
             check_inference(self._options)
@@ -145,12 +144,8 @@ class PoplarExecutor(CompiledModule):
     def _finish(self, trace: ModuleTrace) -> None:
         optimiser = self._optimiser
         rule = None if optimiser is None else optimiser.rule(self._model, trace)
-        for long, mode, _ in self._options.anchored_tensors.values():
-            if self._training and mode is None and output_mode(self._options, training=True) is OutputMode.Default:
-                raise Error(f"No output mode for {long}")
         program = DeviceProgram(self._model, trace, self._options, rule)
-        mode = output_mode(self._options, training=self._training)
-        check_overlap(trace.overlaps, self._options, mode, program.compiled.target.ipus)
+        check_overlap(trace.overlaps, self._options, program.compiled.target.ipus)
         self._program = program
         if optimiser is not None:
             optimiser.connect(None if self._offline else program)
@@ -374,3 +369,30 @@ class PoplarExecutor(CompiledModule):
         self._finish(trace)
         if content["random"] is not None:
             self._compiled_program().random_state = content["random"]
+
+
+def trainingModel(model: Any, options: Options | None = None, optimizer: Any = None) -> PoplarExecutor:
+    """Wrap ``model``, whose forward computes a loss, to train on emulated IPUs."""
+    return PoplarExecutor(model, options, training=True, optimizer=optimizer)
+
+
+def inferenceModel(model: Any, options: Options | None = None) -> PoplarExecutor:
+    """Wrap ``model`` to run on emulated IPUs."""
+    return PoplarExecutor(model, options, training=False)
+
+
+def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
+    """Return the module in a file, wrapped, with its program; loaded wrappers are not linked to others."""
+    content = read_program(filename)
+    if content["model"] is None:
+        raise AssertionError(
+            f"{filename} is a valid PopTorch file but was created with 'export_model=False', which means you need to "
+            "re-create the model using inferenceModel or trainingModel, and then call loadExecutable"
+        )
+    options = content["options"].clone()
+    options.connectionType(ConnectionType.Always)
+    if edit_opts_fn is not None:
+        edit_opts_fn(options)
+    executor = PoplarExecutor(content["model"], options, training=content["training"], optimizer=content["optimizer"])
+    executor.restore(content)
+    return executor

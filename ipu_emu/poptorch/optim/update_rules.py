@@ -17,7 +17,7 @@ from ipu_emu.compiler.optimisers.sgd_rule import Mode, SgdRule, SgdValues
 from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, UpdateRule
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, ACCL3, STEP
 from ipu_emu.graph.dtype import FLOAT, FLOAT16, DType
-from ipu_emu.poptorch.errors import Error
+from ipu_emu.poptorch.errors import refusal
 from ipu_emu.poptorch.optim.optimisers import LAMB, Optimizer
 
 #: The values of PyTorch's optimisers that are constants if they have their defaults.
@@ -166,10 +166,9 @@ def rule_of(optimiser: Any, names: Mapping[int, str], *, loss_scaling_variable: 
         specific |= {names[id(param)]: values for param in group["params"] if id(param) in names}
     missing = [name for name in names.values() if name not in specific]
     if missing:
-        raise Error(
+        raise refusal(
             f"Parameter(s) {', '.join(missing)} of the model require gradients and are in no group of the optimizer; "
-            "give them to the optimizer, or set requires_grad to False",
-            "poptorch_py_error",
+            "give them to the optimizer, or set requires_grad to False"
         )
     default = _values(optimiser, row.rule, optimiser.param_groups[0])
     shared: dict[str, Any] = {"loss_scaling": loss_scaling, "specific": specific, "clips": clips}

@@ -10,7 +10,7 @@ import torch
 
 import popdist_py
 from ipu_emu.poptorch.enums import MeanReductionStrategy, ReductionType
-from ipu_emu.poptorch.options.option_group import OptionGroup, checked
+from ipu_emu.poptorch.options.option_group import OptionGroup, checked, of_kind, positive
 from ipu_emu.session.options.without_effect import say_without_effect
 
 __all__ = ["_DistributedOptions", "_JitOptions", "_PopartOptions", "_PrecisionOptions", "_TrainingOptions"]
@@ -32,22 +32,17 @@ class _TrainingOptions(OptionGroup):
 
     def gradientAccumulation(self, gradient_accumulation: int) -> _TrainingOptions:
         """Update the weights after this many micro-batches."""
-        _positive("gradient_accumulation", gradient_accumulation)
-        return self.set(gradient_accumulation=gradient_accumulation)
+        return self.set(gradient_accumulation=positive("gradient_accumulation", gradient_accumulation))
 
     def accumulationAndReplicationReductionType(self, reduction_type: ReductionType) -> _TrainingOptions:
         """Combine gradients by their sum or their mean."""
-        if not isinstance(reduction_type, ReductionType):
-            raise AssertionError(f"Unexpected type {type(reduction_type)}. Expected {ReductionType}")
-        if reduction_type is ReductionType.NoReduction:
+        if of_kind(reduction_type, ReductionType) is ReductionType.NoReduction:
             raise ValueError("The reduction type must be ReductionType.Mean or ReductionType.Sum")
         return self.set(accumulation_and_replication_reduction_type=reduction_type)
 
     def setMeanAccumulationAndReplicationReductionStrategy(self, strategy: MeanReductionStrategy) -> _TrainingOptions:
         """Divide a mean at the end, or keep a running mean."""
-        if not isinstance(strategy, MeanReductionStrategy):
-            raise AssertionError(f"Unexpected type {type(strategy)}. Expected {MeanReductionStrategy}")
-        return self.set(meanAccumulationAndReplicationReductionStrategy=strategy)
+        return self.set(meanAccumulationAndReplicationReductionStrategy=of_kind(strategy, MeanReductionStrategy))
 
     def setAutomaticLossScaling(self, enabled: bool) -> _TrainingOptions:
         """Adapt the loss scaling to the size of gradients."""
@@ -155,12 +150,6 @@ class _DistributedOptions(OptionGroup):
     def numProcesses(self) -> int:
         """Number of processes."""
         return int(self._values["num_distributed_processes"])
-
-
-def _positive(name: str, value: int) -> None:
-    checked(name, value, int)
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, found {value}")
 
 
 class _PopartOptions(OptionGroup):

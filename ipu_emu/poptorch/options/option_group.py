@@ -74,15 +74,10 @@ class OptionGroup:
     def _groups(self) -> dict[str, OptionGroup]:
         return {name: group for name, group in self.__dict__.items() if isinstance(group, OptionGroup)}
 
-    def _freeze(self) -> None:
-        object.__setattr__(self, "_is_frozen", True)
+    def _freeze(self, frozen: bool = True) -> None:
+        object.__setattr__(self, "_is_frozen", frozen)
         for group in self._groups().values():
-            group._freeze()
-
-    def _unfreeze(self) -> None:
-        object.__setattr__(self, "_is_frozen", False)
-        for group in self._groups().values():
-            group._unfreeze()
+            group._freeze(frozen)
 
     def toDict(self) -> dict[str, Any]:
         """Return all values by key."""
@@ -93,16 +88,24 @@ class OptionGroup:
         lines += [f"{name.lstrip('_')}: {group!r}" for name, group in self._groups().items()]
         return f"{type(self).__name__.lstrip('_')}({', '.join(lines)})"
 
-    def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
 
 def checked(name: str, value: Any, *types: type) -> Any:
     """Return ``value``; raise AssertionError unless it has one of ``types``."""
     wrong = isinstance(value, bool) and bool not in types
     if wrong or not isinstance(value, types):
         raise AssertionError(f"Unexpected type {type(value)} for option {name}. Expected {types[0]}")
+    return value
+
+
+def positive(name: str, value: int) -> int:
+    """Return ``value``; raise AssertionError unless it is an integer, ValueError unless it is at least 1."""
+    if checked(name, value, int) < 1:
+        raise ValueError(f"{name} must be at least 1, found {value}")
+    return value
+
+
+def of_kind(value: Any, kind: type[Any]) -> Any:
+    """Return ``value``; raise AssertionError unless it is of this ``kind``."""
+    if not isinstance(value, kind):
+        raise AssertionError(f"Unexpected type {type(value)}. Expected {kind}")
     return value

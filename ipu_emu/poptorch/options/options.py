@@ -21,7 +21,7 @@ from ipu_emu.poptorch.options.categories import (
     _PrecisionOptions,
     _TrainingOptions,
 )
-from ipu_emu.poptorch.options.option_group import OptionGroup, checked
+from ipu_emu.poptorch.options.option_group import OptionGroup, checked, of_kind, positive
 from ipu_emu.poptorch.options.strategies import PipelinedExecution, Stage, Strategy
 from ipu_emu.poptorch.options.tensor_locations import TensorLocationSettings, _TensorLocationOptions
 from popdist_py.files.bounded_read import open_given
@@ -111,19 +111,18 @@ class Options(OptionGroup):
 
     def deviceIterations(self, device_iterations: int) -> Options:
         """Do this many weight updates, or inferences, in one call."""
-        return self.set(device_iterations=_count("device_iterations", device_iterations))
+        return self.set(device_iterations=positive("device_iterations", device_iterations))
 
     def replicationFactor(self, replication_factor: int) -> Options:
         """Run this many replicas in this process."""
-        return self.set(replication_factor=_count("replication_factor", replication_factor))
+        return self.set(replication_factor=positive("replication_factor", replication_factor))
 
     def inputReplicaGrouping(self, input_group_size: int, input_cgt: CommGroupType) -> Options:
         """Give the replicas of a group the same inputs."""
         if input_cgt is CommGroupType.NoGrouping:
             input_group_size, input_cgt = 1, CommGroupType.Consecutive
-        if not isinstance(input_cgt, CommGroupType):
-            raise AssertionError(f"Unexpected type {type(input_cgt)} for option input_cgt. Expected {CommGroupType}")
-        _count("input_group_size", input_group_size)
+        checked("input_cgt", input_cgt, CommGroupType)
+        positive("input_group_size", input_group_size)
         if input_cgt is CommGroupType.All:
             raise ValueError("CommGroupType.All is not supported for inputReplicaGrouping; use Consecutive")
         if self.replication_factor % input_group_size:
@@ -135,9 +134,7 @@ class Options(OptionGroup):
 
     def outputMode(self, output_mode: OutputMode, output_return_period: int | None = None) -> Options:
         """Choose which outputs the host receives."""
-        if not isinstance(output_mode, OutputMode):
-            raise AssertionError(f"Unexpected type {type(output_mode)} for option output_mode. Expected {OutputMode}")
-        if output_mode is OutputMode.EveryN:
+        if checked("output_mode", output_mode, OutputMode) is OutputMode.EveryN:
             if not output_return_period or output_return_period <= 0:
                 raise AssertionError("EveryN output mode requires the output return period to be greater than 0")
         else:
@@ -214,15 +211,11 @@ class Options(OptionGroup):
 
     def connectionType(self, connection_type: ConnectionType) -> Options:
         """Choose when the device is attached."""
-        if not isinstance(connection_type, ConnectionType):
-            raise AssertionError(f"Unexpected type {type(connection_type)}. Expected {ConnectionType}")
-        return self.set(connection_type=connection_type)
+        return self.set(connection_type=of_kind(connection_type, ConnectionType))
 
     def syncPattern(self, sync_pattern: SyncPattern) -> Options:
         """Accept a sync pattern, which does not affect results."""
-        if not isinstance(sync_pattern, SyncPattern):
-            raise AssertionError(f"Unexpected type {type(sync_pattern)}. Expected {SyncPattern}")
-        return self.set(sync_pattern=sync_pattern)
+        return self.set(sync_pattern=of_kind(sync_pattern, SyncPattern))
 
     def broadcastBuffers(self, broadcast_buffers: bool = True) -> Options:
         """Keep buffers equal on all replicas, so that forward cannot change them."""
@@ -309,16 +302,14 @@ class Options(OptionGroup):
 
     def clone(self) -> Options:
         """Return a copy that can be changed."""
-        copied = copy.deepcopy(self)
-        copied._unfreeze()
-        return copied
+        return copy.deepcopy(self)
 
     def __deepcopy__(self, memory: dict[int, Any]) -> Options:
         copied = self.__class__.__new__(self.__class__)
         memory[id(self)] = copied
         for name, value in self.__dict__.items():
             object.__setattr__(copied, name, copy.deepcopy(value, memory))
-        copied._unfreeze()
+        copied._freeze(False)
         return copied
 
     def toDict(self) -> dict[str, Any]:
@@ -349,13 +340,6 @@ class _Names:
         if name == "TensorLocationSettings":
             return TensorLocationSettings
         return getattr(strategies if name in strategies.__all__ else enums, name)
-
-
-def _count(name: str, value: int) -> int:
-    checked(name, value, int)
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, found {value}")
-    return value
 
 
 def _enum(value: Any) -> Any:

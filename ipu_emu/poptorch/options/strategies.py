@@ -8,6 +8,7 @@ from typing import Any
 from ipu_emu.poptorch.blocks import BlockUse
 from ipu_emu.poptorch.enums import AutoStage, Liveness
 from ipu_emu.poptorch.errors import Error
+from ipu_emu.poptorch.options.option_group import of_kind
 from ipu_emu.session.options.without_effect import say_without_effect
 
 __all__ = [
@@ -199,8 +200,7 @@ class SerialPhasedExecution(_PhasedExecution):
 
     def setTensorsLiveness(self, liveness: Liveness) -> SerialPhasedExecution:
         """Accepted; it changes no number."""
-        if not isinstance(liveness, Liveness):
-            raise AssertionError(f"Unexpected type {type(liveness)}. Expected {Liveness}")
+        of_kind(liveness, Liveness)
         say_without_effect("The option", ["setTensorsLiveness"])
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipu_emu.poptorch.options.option_group import OptionGroup, checked
+from ipu_emu.poptorch.options.option_group import OptionGroup, checked, of_kind
 from ipu_emu.session.options import tensor_location as session_locations
 from ipu_emu.session.options.option_enums import ReplicatedTensorSharding, TensorStorage
 
@@ -33,11 +33,8 @@ class TensorLocationSettings(OptionGroup):
 
     def minElementsForReplicatedTensorSharding(self, min_elements: int) -> TensorLocationSettings:
         """Keep smaller tensors whole."""
-        return self.set(
-            minElementsForReplicatedTensorSharding=checked(
-                "minElementsForReplicatedTensorSharding", min_elements, int
-            )
-        )
+        name = "minElementsForReplicatedTensorSharding"
+        return self.set(**{name: checked(name, min_elements, int)})
 
     def useOnChipStorage(self, use: bool | None = True) -> TensorLocationSettings:
         """Keep the tensors on the IPU, or (False) in Streaming Memory."""
@@ -81,9 +78,7 @@ class _TensorLocationOptions(OptionGroup):
         return self.set(num_io_tiles=num_tiles)
 
     def _set(self, key: str, location: TensorLocationSettings) -> _TensorLocationOptions:
-        if not isinstance(location, TensorLocationSettings):
-            raise AssertionError(f"Unexpected type {type(location)}. Expected {TensorLocationSettings}")
-        return self.set(**{key: location})
+        return self.set(**{key: of_kind(location, TensorLocationSettings)})
 
     def setActivationLocation(self, location: TensorLocationSettings) -> _TensorLocationOptions:
         """Place activations."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipu_emu.poptorch.errors import Error
+from ipu_emu.poptorch.errors import refusal
 
 
 class ICustomArgParser:
@@ -25,5 +25,5 @@ PARSERS: dict[type, ICustomArgParser] = {}
 def registerCustomArgParser(arg_type: type, parser: ICustomArgParser) -> None:
     """Allow objects of ``arg_type`` as arguments and results."""
     if not isinstance(parser, ICustomArgParser):
-        raise Error("The parser must be an instance of poptorch.ICustomArgParser", "poptorch_py_error")
+        raise refusal("The parser must be an instance of poptorch.ICustomArgParser")
     PARSERS[arg_type] = parser

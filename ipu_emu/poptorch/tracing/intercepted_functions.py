@@ -61,14 +61,6 @@ class Functions(TorchFunctionMode):
             return special(self, func, args, kwargs)
         return func(*args, **kwargs)
 
-    def _run_aside(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run a function on the host without recording its ops."""
-        self._recorder.paused = True
-        try:
-            return func(*args, **kwargs)
-        finally:
-            self._recorder.paused = False
-
     def _knows(self, *tensors: Any) -> bool:
         return any(isinstance(tensor, torch.Tensor) and self._recorder.storages.knows(tensor) for tensor in tensors)
 
@@ -83,21 +75,17 @@ class Functions(TorchFunctionMode):
             layers = arguments["num_layers"] * (2 if arguments["bidirectional"] else 1)
             plain = len(arguments["params"]) == layers * (4 if arguments["has_biases"] else 2)
             if self._knows(*tensors) and same and plain:
-                out = self._run_aside(func, args, kwargs)
-                return self._recorder.composite(_RECURRENT[func], arguments, out)
+                return self._recorder.composite(_RECURRENT[func], arguments, lambda: func(*args, **kwargs))
         return func(*args, **kwargs)
 
     def _dropout(self, func: Any, args: Any, kwargs: Any) -> Any:
-        bound = inspect.signature(func).bind(*args, **kwargs)
-        bound.apply_defaults()
-        arguments = dict(bound.arguments)
+        arguments = _bound(func, args, kwargs)
         x = arguments["input"]
         if not self._knows(x) or not arguments["training"] or arguments.get("inplace"):
             return func(*args, **kwargs)
         arguments["channels"] = _DROPOUTS[func]
         arguments["unbatched"] = x.dim() == _UNBATCHED.get(func, -1)
-        out = self._run_aside(lambda: x * 1.0, (), {})
-        return self._recorder.composite("fused_dropout", arguments, out)
+        return self._recorder.composite("fused_dropout", arguments, lambda: x * 1.0)
 
     def _alike(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Cast weights to the type of the data: mixing FLOAT16 and FLOAT is legal on the device."""
@@ -113,34 +101,26 @@ class Functions(TorchFunctionMode):
 
     def _cosine(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Compute cosine similarity without PyTorch's change in place, which its gradient ignores."""
-        bound = inspect.signature(lambda x1, x2, dim=1, eps=1e-8: None).bind(*args, **kwargs)
-        bound.apply_defaults()
-        arguments = dict(bound.arguments)
+        arguments = _bound(lambda x1, x2, dim=1, eps=1e-8: None, args, kwargs)
         if not self._knows(arguments["x1"], arguments["x2"]):
             return func(*args, **kwargs)
-        return self._recorder.composite("cosine_similarity", arguments, self._run_aside(func, args, kwargs))
+        return self._recorder.composite("cosine_similarity", arguments, lambda: func(*args, **kwargs))
 
     def _batch_norm(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Average over all batches so far: the momentum is 1 / n, and n changes on the device."""
         norm = self._recorder.counts_batches
         if norm is None:
             return func(*args, **kwargs)
-        bound = inspect.signature(func).bind(*args, **kwargs)
-        bound.apply_defaults()
-        out = self._run_aside(func, args, kwargs)
-        arguments = dict(bound.arguments) | {"momentum": 1.0 / norm.num_batches_tracked.float()}
-        return self._recorder.composite("native_batch_norm", arguments, out)
+        arguments = _bound(func, args, kwargs) | {"momentum": 1.0 / norm.num_batches_tracked.float()}
+        return self._recorder.composite("native_batch_norm", arguments, lambda: func(*args, **kwargs))
 
     def _one_hot(self, func: Any, args: Any, kwargs: Any) -> Any:
-        bound = inspect.signature(lambda tensor, num_classes=-1: None).bind(*args, **kwargs)
-        bound.apply_defaults()
-        arguments = dict(bound.arguments)
+        arguments = _bound(lambda tensor, num_classes=-1: None, args, kwargs)
         if not self._knows(arguments["tensor"]):
             return func(*args, **kwargs)
         if arguments["num_classes"] < 0:
             raise Error("OneHot num classes must be specified and must be constant.")
-        out = self._run_aside(func, args, kwargs)
-        return self._recorder.composite("one_hot", arguments, out)
+        return self._recorder.composite("one_hot", arguments, lambda: func(*args, **kwargs))
 
     def _to(self, func: Any, args: Any, kwargs: Any) -> Any:
         tensor, *rest = args
@@ -180,6 +160,13 @@ class Functions(TorchFunctionMode):
         if self._knows(args[0]):
             raise Error("Illegal move to CPU (via `.cpu()`) when using the dispatcher. Remove it from forward")
         return func(*args, **kwargs)
+
+
+def _bound(form: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments of a call of ``form`` by name, with its defaults."""
+    bound = inspect.signature(form).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
 
 
 _SPECIAL: dict[Any, Any] = {

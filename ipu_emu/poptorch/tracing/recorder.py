@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ipu_emu.poptorch.aten.call import Call, check_arguments, tensors_in
 from ipu_emu.poptorch.aten.random import RANDOM
 from ipu_emu.poptorch.aten.table import RULES
 from ipu_emu.poptorch.blocks import BlockLog
+from ipu_emu.poptorch.dtypes import as_numpy
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 from ipu_emu.poptorch.tracing.host_arithmetic import host_result
@@ -106,9 +107,7 @@ class OpRecorder(TorchDispatchMode):
         tensors: list[Any],
         mutated: Any,
     ) -> Any:
-        if self.log.current is None:
-            raise Error("No active Block, all the ops must belong to a Block")
-        self.writer.block = self.log.current
+        self._enter_block()
         self.lines.append((len(self.writer.graph.ops), *self._line()))
         for name in mutated:
             if isinstance(arguments.get(name), torch.Tensor):
@@ -127,7 +126,7 @@ class OpRecorder(TorchDispatchMode):
         out = zeros_of_product(base, func, args, kwargs) if unread else func(*args, **kwargs)
         if any(tensor.shape != shape for tensor, shape in destinations):
             raise Error(f"{base} in {self.where()} gives its out= another shape; give it a tensor of the right shape")
-        results = _flat(out)
+        results = list(tensors_in([out]))
         self._check_results(base, results)
         rule_name = _IN_PLACE.get(base, base) if mutated and base in _IN_PLACE else base
         call = Call(rule_name, arguments, values, self.writer, self._write)
@@ -152,6 +151,11 @@ class OpRecorder(TorchDispatchMode):
             elif not self.storages.knows(result) or not is_view:
                 self.storages.set(result, value)
         return out
+
+    def _enter_block(self) -> None:
+        if self.log.current is None:
+            raise Error("No active Block, all the ops must belong to a Block")
+        self.writer.block = self.log.current
 
     def _check_results(self, base: str, results: Sequence[torch.Tensor]) -> None:
         """Raise poptorch.Error for tensors that an IPU cannot hold."""
@@ -199,7 +203,7 @@ class OpRecorder(TorchDispatchMode):
         rule = RULES.get(name)
         if rule is None:
             self.unknown.setdefault(f"aten::{name}", []).append(self.where())
-            return [self.writer.constant(call.array(result)) if result.numel() else None for result in results]
+            return [self.writer.constant(as_numpy(result)) if result.numel() else None for result in results]
         try:
             outputs = rule(call)
         except EmulatorError as error:
@@ -213,14 +217,17 @@ class OpRecorder(TorchDispatchMode):
 
     # Ops that are recorded as one
 
-    def composite(self, name: str, arguments: dict[str, Any], out: Any) -> Any:
-        """Append an op whose results on the host are given."""
-        if self.log.current is None:
-            raise Error("No active Block, all the ops must belong to a Block")
-        self.writer.block = self.log.current
+    def composite(self, name: str, arguments: dict[str, Any], aside: Callable[[], Any]) -> Any:
+        """Append an op; ``aside`` computes its results on the host, and its own ops are not recorded."""
+        self.paused = True
+        try:
+            out = aside()
+        finally:
+            self.paused = False
+        self._enter_block()
         values = {id(tensor): self._operand(tensor) for tensor in tensors_in(arguments.values())}
         call = Call(name, arguments, values, self.writer, self._write)
-        call.outputs = _flat(out)
+        call.outputs = list(tensors_in([out]))
         for result, value in zip(call.outputs, self._applied(name, call, call.outputs), strict=True):
             if value is not None:
                 self.storages.set(result, value)
@@ -258,19 +265,9 @@ class OpRecorder(TorchDispatchMode):
 
 def _bound(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of an ATen op by name, with its defaults."""
-    arguments = {}
-    for number, argument in enumerate(func._schema.arguments):
-        if number < len(args):
-            arguments[argument.name] = args[number]
-        elif argument.name in kwargs:
-            arguments[argument.name] = kwargs[argument.name]
-        else:
-            arguments[argument.name] = argument.default_value if argument.has_default_value() else None
-    return arguments
-
-
-def _flat(out: Any) -> list[torch.Tensor]:
-    return list(tensors_in([out]))
+    schema = func._schema.arguments
+    defaults = {arg.name: arg.default_value if arg.has_default_value() else None for arg in schema}
+    return defaults | dict(zip(defaults, args, strict=False)) | kwargs
 
 
 def _alike(args: Sequence[Any]) -> tuple[Any, ...]:

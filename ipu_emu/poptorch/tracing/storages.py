@@ -19,7 +19,7 @@ import torch
 
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.dtypes import as_numpy
-from ipu_emu.poptorch.errors import Error
+from ipu_emu.poptorch.errors import refusal
 from ipu_emu.poptorch.graph_writer import GraphWriter
 
 _Key = tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]
@@ -51,10 +51,9 @@ def _address(tensor: torch.Tensor) -> int:
     try:
         return int(tensor.untyped_storage()._cdata)
     except NotImplementedError:
-        raise Error(
+        raise refusal(
             "forward uses tensors without memory of their own, such as those of torch.func.grad, which cannot be "
-            "recorded; write derivatives as ops of forward",
-            "poptorch_py_error",
+            "recorded; write derivatives as ops of forward"
         ) from None
 
 

@@ -21,12 +21,15 @@ from ipu_emu.poptorch.tracing.argument_parsers import PARSERS
 from ipu_emu.poptorch.tracing.current_trace import CURRENT
 from ipu_emu.poptorch.tracing.host_state import HostState
 from ipu_emu.poptorch.tracing.intercepted_functions import Functions, check_hooks, functions_replaced
-from ipu_emu.poptorch.tracing.marked_loss import marked_loss, say_unmarked
 from ipu_emu.poptorch.tracing.recorder import OpRecorder
 from ipu_emu.poptorch.tracing.replica_grouping import groups_of, without_groups
 from ipu_emu.poptorch.tracing.second_recording import check_same, other_data, other_state, random_states, seeds
 from ipu_emu.poptorch.tracing.storages import Storages
+from popdist_py.messages.user_warning import warn_user
 from popdist_py.trace import Category, span
+
+#: The ops that leave values as they are.
+_SAME_VALUES = frozenset(("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 
 
 @dataclass
@@ -75,6 +78,7 @@ class _Tracer:
         self.storages = Storages(self.writer, earlier)
         self.log = BlockLog()
         self.recorder = OpRecorder(self.writer, self.storages, self.log)
+        self.composite = self.recorder.composite
         self.losses: list[str] = []
         self.variables: dict[str, Any] = {}
         self.training, self.multi_conv = False, False
@@ -212,15 +216,6 @@ class _Tracer:
         """The number of convolutions so far."""
         return sum(op.type in ("Conv", "ConvTranspose") for op in self.writer.graph.ops)
 
-    def composite(self, name: str, arguments: dict[str, Any], aside: Callable[[], Any]) -> Any:
-        """Record one op; ``aside`` computes its results on the host."""
-        self.recorder.paused = True
-        try:
-            out = aside()
-        finally:
-            self.recorder.paused = False
-        return self.recorder.composite(name, arguments, out)
-
     # Losses
 
     def mark(self, tensor: torch.Tensor) -> None:
@@ -229,7 +224,7 @@ class _Tracer:
             self.losses.append(self.storages.read(tensor).tensor.id)
 
     def _loss(self) -> str:
-        value = self.writer.value(self.writer.graph.tensor(marked_loss(self.writer.graph, self.losses)))
+        value = self.writer.value(self.writer.graph.tensor(_marked_loss(self.writer.graph, self.losses)))
         if value.tensor.rank and value.tensor.nelms > 1:
             value = value.op("ReduceSum", axes=list(range(value.tensor.rank)), keepdims=0)
         return value.tensor.id
@@ -351,7 +346,7 @@ def trace_module(
                 continue  # the module cannot compute on these values
         check_same(trace.graph, second.graph, again.recorder.line_of)
     if training:
-        say_unmarked(trace.graph, tracer.losses, trace.outputs)
+        _say_unmarked(trace.graph, tracer.losses, trace.outputs)
     return trace
 
 
@@ -359,3 +354,46 @@ def _counts_batches(module: torch.nn.Module) -> bool:
     """Whether a normalisation in training mode counts batches."""
     is_norm = isinstance(module, torch.nn.modules.batchnorm._NormBase)
     return is_norm and module.training and module.num_batches_tracked is not None
+
+
+# The loss: the result of the last loss function, which the module is trained on
+
+
+def _marked_loss(graph: Graph, marked: Sequence[str]) -> str:
+    """Return the one of the ``marked`` losses that no other is computed from; raise poptorch.Error for several."""
+    if not marked:
+        raise Error("Couldn't find a loss in graph!")
+    makers = graph.producers()
+    reached = {ancestor for id in set(marked) for ancestor in _ancestors(id, makers)}
+    final = set(marked) - reached
+    if len(final) != 1:
+        raise Error(
+            "Multiple independent losses found in graph. Graph must have one final loss. Wrap final graph loss "
+            "in poptorch.identity_loss."
+        )
+    return final.pop()
+
+
+def _say_unmarked(graph: Graph, marked: Sequence[str], outputs: Sequence[Any]) -> None:
+    """Warn if forward returns what it computes from its loss, and not the loss itself."""
+    makers, loss = graph.producers(), _marked_loss(graph, marked)
+    ids = [id for id in outputs if isinstance(id, str)]
+    if any(loss in {id, *_ancestors(id, makers, _SAME_VALUES)} for id in ids):
+        return
+    if any(loss in _ancestors(id, makers) for id in ids):
+        warn_user(
+            "The module is trained on the result of its last loss function, and not on what forward computes from it "
+            "and returns; wrap that in poptorch.identity_loss(x, reduction) to train on it"
+        )
+
+
+def _ancestors(id: str, makers: Mapping[str, Op], through: frozenset[str] | None = None) -> set[str]:
+    """The tensors that ``id`` is computed from, by ops of any type or ``through`` some."""
+    waiting, ancestors = [id], set[str]()
+    while waiting:
+        maker = makers.get(waiting.pop())
+        if maker is not None and (through is None or maker.type in through):
+            inputs = {name for name in maker.inputs if name} - ancestors
+            ancestors |= inputs
+            waiting += inputs
+    return ancestors

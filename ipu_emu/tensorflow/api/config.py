@@ -237,14 +237,10 @@ class _Category:
         return copied
 
     def __repr__(self) -> str:
-        lines = [
-            f"{self._path}{name} = {getattr(self, name)!r}" for name in self._tree if not self._is_category(name)
-        ]
-        lines += [repr(getattr(self, name)) for name in self._tree if self._is_category(name)]
-        return "\n".join(lines)
-
-    def _is_category(self, name: str) -> bool:
-        return isinstance(self._tree[name], dict)
+        values = {name: getattr(self, name) for name in self._tree}
+        categories = [repr(value) for value in values.values() if isinstance(value, _Category)]
+        others = ((name, value) for name, value in values.items() if not isinstance(value, _Category))
+        return "\n".join([*(f"{self._path}{name} = {value!r}" for name, value in others), *categories])
 
 
 def _converted(path: str, types: tuple[type, ...], value: Any) -> Any:

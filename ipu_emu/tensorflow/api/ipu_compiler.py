@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,11 +12,10 @@ from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.ops import array_ops, control_flow_ops, gen_resource_variable_ops
 from tensorflow.python.util import nest
 
+from ipu_emu.tensorflow.run import session_runs
 from ipu_emu.tensorflow.run.host_calls import host_call
 from ipu_emu.tensorflow.run.program import Program
-from ipu_emu.tensorflow.run.session_runs import SessionRuns
 from ipu_emu.tensorflow.trace.devices import current_device
-from ipu_emu.tensorflow.trace.frontend_state import seed
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, held_by, is_resource
 
 __all__ = ["compile"]
@@ -65,13 +63,13 @@ def _host_graph(program: Program, trace: FunctionTrace, tensors: Sequence[Any]) 
         gen_resource_variable_ops.read_variable_op(outer, kind)
         for (outer, _), kind in zip(handles, kinds, strict=True)
     ]
-    run = _ProgramCall(program, [inner.name for _, inner in others], names, [names[n] for n in changed])
+    run = _runner(program, [inner.name for _, inner in others], names, [names[n] for n in changed])
     types = [tensor.dtype for tensor in tensors] + [kinds[number] for number in changed]
     operands = [*(outer for outer, _ in others), *reads]
     if context.executing_eagerly():
         outputs = [ops.convert_to_tensor(value) for value in run(*(value.numpy() for value in operands))]
     else:
-        SessionRuns.add(ops.get_default_graph(), program)
+        session_runs.add(ops.get_default_graph(), program)
         outputs = _as_list(host_call(run, operands, types or [dtypes.bool], "ipu_program"))
     with ops.control_dependencies(outputs if not context.executing_eagerly() else []):
         assigns = [
@@ -87,26 +85,20 @@ def _host_graph(program: Program, trace: FunctionTrace, tensors: Sequence[Any]) 
         return [array_ops.identity(output) for output in outputs[: len(tensors)]]
 
 
-class _ProgramCall:
-    """The function that TensorFlow calls to run a program."""
+def _runner(
+    program: Program, inputs: Sequence[str], variables: Sequence[str], changed: Sequence[str]
+) -> Callable[..., list[Any]]:
+    """Return the function that TensorFlow calls: of inputs and variables, to results and changed variables."""
 
-    def __init__(self, program: Program, inputs: list[str], variables: list[str], changed: list[str]) -> None:
-        self.program, self.inputs, self.variables, self.changed = program, inputs, variables, changed
-        self._seeded = -1
-        self._local = threading.Lock()
-
-    def __call__(self, *arrays: Any) -> list[Any]:
-        with self._local:
-            return self._run([np.asarray(array) for array in arrays])
-
-    def _run(self, arrays: list[Any]) -> list[Any]:
-        count = len(self.inputs)
-        inputs = dict(zip(self.inputs, arrays[:count], strict=True))
-        before = dict(zip(self.variables, arrays[count:], strict=True))
-        self.program.seed(*seed())
-        results, after = self.program.run(inputs, before)
-        assigned = [after.get(name, before[name]).astype(before[name].dtype, copy=False) for name in self.changed]
+    def run(*arrays: Any) -> list[Any]:
+        values = iter(map(np.asarray, arrays))
+        operands = dict(zip(inputs, values, strict=False))
+        before = dict(zip(variables, values, strict=True))
+        results, after = program.run(operands, before)
+        assigned = [after.get(name, before[name]).astype(before[name].dtype, copy=False) for name in changed]
         return [*results, *assigned] or [np.asarray(True)]
+
+    return run
 
 
 def _as_list(value: Any) -> list[Any]:

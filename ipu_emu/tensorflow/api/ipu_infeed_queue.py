@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from tensorflow.python.data.ops import dataset_ops
@@ -12,11 +13,11 @@ from tensorflow.python.ops import control_flow_ops, gen_dataset_ops, gen_experim
 from tensorflow.python.util import nest
 
 from ipu_emu.session.options.without_effect import without_effect
-from ipu_emu.tensorflow.run.feeds.element_source import stream_of
+from ipu_emu.tensorflow.run import session_runs
+from ipu_emu.tensorflow.run.feeds.element_source import elements_of
 from ipu_emu.tensorflow.run.feeds.prefetch_queue import PrefetchQueue, QueueClosed
 from ipu_emu.tensorflow.run.feeds.queues import check_ordinal, check_prefetch_depth
 from ipu_emu.tensorflow.run.host_calls import host_call
-from ipu_emu.tensorflow.run.session_runs import SessionRuns
 from ipu_emu.tensorflow.trace.function_trace import current_trace
 
 __all__ = ["IPUInfeedQueue", "IPUIterator", "IPUOwnedIterator", "ScopedIPUInfeedQueue"]
@@ -72,7 +73,7 @@ class IPUInfeedQueue:
         if self._initializer is not None:
             raise ValueError("The IPUInfeedQueue `initializer` function can only be called once.")
         with ops.init_scope():
-            SessionRuns.add_infeed(ops.get_default_graph(), self)
+            session_runs.add_infeed(ops.get_default_graph(), self)
             done = host_call(self._restart, [self._variant], [], "infeed_initializer")
         self._initializer = done if isinstance(done, ops.Operation) else control_flow_ops.group(done)
         return self._initializer
@@ -84,7 +85,7 @@ class IPUInfeedQueue:
 
     def _start(self, dataset: Any) -> None:
         self.stop()
-        self._elements = PrefetchQueue(stream_of(dataset), self._prefetch_depth)
+        self._elements = PrefetchQueue(partial(elements_of, dataset), self._prefetch_depth)
 
     def _dequeue(self) -> Any:
         """Return the tensors of an element of the program that is being compiled."""
@@ -92,13 +93,8 @@ class IPUInfeedQueue:
         if trace is None:
             raise ValueError("An infeed can only be dequeued in a program that is compiled for the IPU.")
         self.dequeued = True
-        use = trace.position()  # each call takes another element
         with ops.name_scope("infeed"):
-            flat = [
-                trace.placeholder(spec.dtype, spec.shape, "infeed", (self, number, use), f"element_{number}")
-                for number, spec in enumerate(nest.flatten(self._spec))
-            ]
-        return nest.pack_sequence_as(self._spec, flat)
+            return trace.element(self, self._spec)
 
     def get_next(self) -> Any:
         """Raise ValueError: only a program can dequeue."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from tensorflow.python.eager import context
-from tensorflow.python.framework import ops, tensor_shape
+from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_ops
 from tensorflow.python.ops.control_flow_v2_func_graphs import CondBranchFuncGraph
 from tensorflow.python.util import nest
@@ -42,7 +42,6 @@ class IPUOutfeedQueue:
         self.rows = OutfeedQueue(outfeed_mode, device_ordinal, buffer_depth)
         self._structure: Any = None
         self._specs: list[tuple[Any, Any]] = []
-        self._enqueued = False
         self._trace: FunctionTrace | None = None
         #: Number of micro-batches whose values are summed before they are kept; set by a pipeline.
         self.added = 1
@@ -51,7 +50,7 @@ class IPUOutfeedQueue:
     @property
     def enqueued(self) -> bool:
         """Whether a program enqueues elements."""
-        return self._enqueued
+        return self._trace is not None
 
     @property
     def is_empty(self) -> bool:
@@ -78,7 +77,7 @@ class IPUOutfeedQueue:
             raise ValueError("An outfeed can only be enqueued once.")
         if isinstance(tensors, dict) and not all(isinstance(key, str) for key in tensors):
             raise TypeError("The keys of an enqueued dict must be strings.")
-        self._enqueued, self._trace = True, trace
+        self._trace = trace
         flat = [ops.convert_to_tensor(value) for value in nest.flatten(tensors)]
         self._structure = nest.map_structure(lambda value: 0, tensors)
         self._specs = [(self._dtype(tensor.dtype), tensor.shape) for tensor in flat]
@@ -108,7 +107,7 @@ class IPUOutfeedQueue:
     @without_effect("wait_for_completion")
     def dequeue(self, wait_for_completion: bool = False) -> Any:
         """Return all elements since the last call, or the last one, in the structure of an element."""
-        if not self._enqueued:
+        if not self.enqueued:
             raise ValueError("Trying to dequeue an outfeed which has not been enqueued.")
         types = [dtype for dtype, _ in self._specs]
         if context.executing_eagerly():
@@ -117,10 +116,6 @@ class IPUOutfeedQueue:
             with ops.init_scope():
                 outputs = host_call(self._take, [], types, "outfeed_dequeue")
             tensors = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
-            for tensor, (_, shape) in zip(tensors, self._specs, strict=True):
-                if self.rows.mode is IPUOutfeedMode.ALL:
-                    rank = shape.rank
-                    tensor.set_shape(tensor_shape.TensorShape(None) if rank is None else tensor.shape)
         return nest.pack_sequence_as(self._structure, tensors)
 
     def _take(self) -> list[Any]:

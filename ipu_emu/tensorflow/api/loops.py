@@ -11,7 +11,7 @@ from tensorflow.python.util import nest
 
 from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
-from ipu_emu.tensorflow.trace.function_trace import Carried, FunctionTrace, Section, current_trace
+from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, Section, current_trace
 
 __all__ = ["repeat", "while_loop"]
 
@@ -33,11 +33,7 @@ def repeat(
         return _inlined(int(n), body, values, infeed_queue)
     section = Section("loop", trace.position(), batches=int(n))
     with trace.in_section(section):
-        starts = [trace.placeholder(value.dtype, value.shape, "carried", None, "carried") for value in values]
-        tensors, operations = _called(body, starts, infeed_queue)
-        _check_types(values, tensors)
-        section.roots = operations
-        section.carried = [Carried(*entry) for entry in zip(values, starts, tensors, strict=True)]
+        tensors, operations = _iteration(trace, section, body, values, infeed_queue)
         section.divide()
     return tensors if tensors else trace.nothing(operations, "repeat")
 
@@ -59,11 +55,7 @@ def while_loop(
     first = ops.convert_to_tensor(condition(*values))
     section = Section("while", trace.position())
     with trace.in_section(section):
-        starts = [trace.placeholder(value.dtype, value.shape, "carried", None, "carried") for value in values]
-        tensors, operations = _called(body, starts, infeed_queue)
-        _check_types(values, tensors)
-        section.roots = operations
-        section.carried = [Carried(*entry) for entry in zip(values, starts, tensors, strict=True)]
+        tensors, operations = _iteration(trace, section, body, values, infeed_queue)
         section.condition = ops.convert_to_tensor(condition(*tensors))
         section.count = (first, maximum_iterations)
     return tensors if tensors else trace.nothing(operations, "while_loop")
@@ -79,6 +71,18 @@ def _trace(name: str) -> FunctionTrace:
 def _inputs(trace: FunctionTrace, inputs: Any) -> list[Any]:
     operands = [] if inputs is None else list(inputs) if isinstance(inputs, list | tuple) else [inputs]
     return [trace.graph.capture(ops.convert_to_tensor(operand)) for operand in operands]
+
+
+def _iteration(
+    trace: FunctionTrace, section: Section, body: Callable[..., Any], values: list[Any], infeed: IPUInfeedQueue | None
+) -> tuple[list[Any], list[Any]]:
+    """Trace an iteration of a section that carries ``values``; return its tensors and ops."""
+    starts = trace.starts(values)
+    tensors, operations = _called(body, starts, infeed)
+    _check_types(values, tensors)
+    section.roots = operations
+    section.carry(values, starts, tensors)
+    return tensors, operations
 
 
 def _called(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from operator import attrgetter
 from typing import Any
 
 from tensorflow.python.framework import ops
@@ -16,10 +17,10 @@ from ipu_emu.tensorflow.api.config import (
     MergeRemoteBuffersBehaviour,
     SelectionOrder,
     StochasticRoundingBehaviour,
+    configure_ipu_system,
     get_ipu_config,
     reset_ipu_configuration,
 )
-from ipu_emu.tensorflow.api.config import configure_ipu_system as _configure
 from ipu_emu.tensorflow.run import configured_system
 from ipu_emu.tensorflow.run.environment import uses_ipu_model
 
@@ -57,49 +58,47 @@ def create_ipu_config(**options: Any) -> IPUConfig:
 
 
 def _set(config: Any, path: str, value: Any) -> None:
-    *parents, last = path.split(".")
-    for parent in parents:
-        config = getattr(config, parent)
-    setattr(config, last, value)
+    category, _, name = path.rpartition(".")
+    setattr(attrgetter(category)(config) if category else config, name, value)
 
 
-def _changed(config: IPUConfig, **values: Any) -> IPUConfig:
-    """A copy of ``config`` with other values by their dotted names, in which dots are written as ``__``."""
+def _changed(config: IPUConfig, values: dict[str, Any]) -> IPUConfig:
+    """A copy of ``config`` with other values by their dotted names; None changes nothing."""
     changed = copy.deepcopy(config)
-    for name, value in values.items():
+    for path, value in values.items():
         if value is not None:
-            _set(changed, name.replace("__", "."), value)
+            _set(changed, path, value)
     return changed
 
 
 def auto_select_ipus(opts: IPUConfig, num_ipus: Any) -> IPUConfig:
     """Return ``opts`` with a number of IPUs for each device."""
-    return _changed(opts, auto_select_ipus=num_ipus)
+    return _changed(opts, {"auto_select_ipus": num_ipus})
 
 
 def select_ipus(opts: IPUConfig, indices: Any) -> IPUConfig:
     """Return ``opts`` with the numbers of the devices."""
-    return _changed(opts, select_ipus=indices)
+    return _changed(opts, {"select_ipus": indices})
 
 
 def set_compilation_options(opts: IPUConfig, compilation_options: Any = None) -> IPUConfig:
     """Return a copy of ``opts`` with options of the Poplar compiler, which change no result."""
-    return _changed(opts, compilation_poplar_options=compilation_options)
+    return _changed(opts, {"compilation_poplar_options": compilation_options})
 
 
 def set_convolution_options(opts: IPUConfig, convolution_options: Any = None) -> IPUConfig:
     """Return a copy of ``opts`` with options of convolutions, which change no result."""
-    return _changed(opts, convolutions__poplar_options=convolution_options)
+    return _changed(opts, {"convolutions.poplar_options": convolution_options})
 
 
 def set_matmul_options(opts: IPUConfig, matmul_options: Any = None, clear_pass_type: bool = False) -> IPUConfig:
     """Return a copy of ``opts`` with options of matrix products, which change no result."""
-    return _changed(opts, matmuls__poplar_options=matmul_options, matmuls__clear_pass_type=clear_pass_type)
+    return _changed(opts, {"matmuls.poplar_options": matmul_options, "matmuls.clear_pass_type": clear_pass_type})
 
 
 def set_pooling_options(opts: IPUConfig, pooling_options: Any = None) -> IPUConfig:
     """Return a copy of ``opts`` with options of poolings, which change no result."""
-    return _changed(opts, pooling__poplar_options=pooling_options)
+    return _changed(opts, {"pooling.poplar_options": pooling_options})
 
 
 def set_norm_options(
@@ -109,14 +108,14 @@ def set_norm_options(
 ) -> IPUConfig:
     """Return a copy of ``opts`` with the number of replicas that share statistics of batch normalisation."""
     size = experimental_distributed_batch_norm_replica_group_size
-    config = _changed(opts, norms__use_stable_statistics=use_stable_statistics)
-    return _changed(config, norms__experimental__distributed_batch_norm_replica_group_size=size)
+    path = "norms.experimental.distributed_batch_norm_replica_group_size"
+    return _changed(opts, {"norms.use_stable_statistics": use_stable_statistics, path: size})
 
 
 def set_recomputation_options(opts: IPUConfig, allow_recompute: bool = True, **ignored: Any) -> IPUConfig:
     """Return ``opts`` with recomputation."""
     say_without_effect("Arguments of set_recomputation_options", ignored)
-    return _changed(opts, allow_recompute=allow_recompute)
+    return _changed(opts, {"allow_recompute": allow_recompute})
 
 
 def set_floating_point_behaviour_options(
@@ -151,32 +150,26 @@ def set_ipu_connection_type(
 def set_ipu_model_options(opts: IPUConfig, compile_ipu_code: bool = True, **ignored: Any) -> IPUConfig:
     """Return a copy of ``opts`` with options of the IPU Model."""
     say_without_effect("Arguments of set_ipu_model_options", ignored)
-    return _changed(opts, ipu_model__compile_ipu_code=compile_ipu_code)
+    return _changed(opts, {"ipu_model.compile_ipu_code": compile_ipu_code})
 
 
 def set_optimization_options(opts: IPUConfig, **options: Any) -> IPUConfig:
     """Return ``opts`` with optimisations, given by the names of old arguments or of attributes."""
     config = copy.deepcopy(opts)
     for name, value in options.items():
-        path = _CREATED.get(name) or f"optimizations.{name}"
-        _set(config, path, value)
+        _set(config, _CREATED.get(name) or f"optimizations.{name}", value)
     return config
 
 
 def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUConfig:
     """Return a copy of ``opts`` with the folder for serialised programs."""
-    return _changed(opts, serialization_output_folder=output_folder)
+    return _changed(opts, {"serialization_output_folder": output_folder})
 
 
 def set_transfer_options(opts: IPUConfig, **ignored: Any) -> IPUConfig:
     """Return a copy of ``opts``; a warning names the arguments."""
     say_without_effect("Arguments of set_transfer_options", ignored)
     return copy.deepcopy(opts)
-
-
-def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
-    """Use ``config`` from now on."""
-    _configure(config, device, reset_configuration)
 
 
 @without_effect("device")

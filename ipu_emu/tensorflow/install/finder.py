@@ -19,6 +19,7 @@ from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from operator import attrgetter
 from types import ModuleType
 
 from ipu_emu.tensorflow.install.versions import check_keras, check_versions
@@ -42,53 +43,6 @@ _PACKAGES = {
     "ipu_tensorflow_addons": "ipu_emu.tensorflow.addons",
     f"{_IPU}.keras": _KERAS,
     _IPU: _API,
-}
-#: Modules that exist under a second name.
-_MOVED = {
-    name: f"ops.{name}"
-    for name in (
-        "all_to_all_op",
-        "cross_replica_ops",
-        "embedding_ops",
-        "functional_ops",
-        "grad_util_ops",
-        "image_ops",
-        "internal_ops",
-        "math_ops",
-        "nn_ops",
-        "normalization_ops",
-        "pipelining_ops",
-        "rand_ops",
-        "reduce_scatter_op",
-        "replication_ops",
-        "rnn_ops",
-        "slicing_ops",
-        "summary_ops",
-        "within_replica_ops",
-    )
-}
-_MOVED |= {
-    name: f"{folder}.{name}"
-    for folder, names in (
-        ("estimator", ("ipu_estimator", "ipu_pipeline_estimator", "ipu_run_config", "ipu_session_run_hooks")),
-        (
-            "optimizers",
-            (
-                *("cross_replica_optimizer", "gradient_accumulation_optimizer", "ipu_optimizer"),
-                *("map_gradient_optimizer", "sharded_optimizer"),
-            ),
-        ),
-    )
-    for name in names
-}
-_STRATEGY = "distributed.popdist_strategy"
-_MOVED |= {
-    "distributed.ipu_multi_worker_strategy": _STRATEGY,
-    "horovod": "distributed.horovod",
-    "horovod.ipu_multi_replica_strategy": _STRATEGY,
-    "horovod.popdist_strategy": _STRATEGY,
-    "ipu_multi_worker_strategy": _STRATEGY,
-    "popdist_strategy": _STRATEGY,
 }
 #: Unsupported modules of the reference, and what to use instead.
 _REFUSED = {
@@ -145,11 +99,11 @@ class Finder(MetaPathFinder):
             target_package = _KERAS_APIS[f"{_FIRST}.keras"]
         if package in _KERAS_APIS:
             check_keras(rest)
-        if package == _IPU:
-            if rest in _REFUSED:
-                raise ModuleNotFoundError(f"{fullname} is not part of the emulator; {_REFUSED[rest]}", name=fullname)
-            rest = _MOVED.get(rest, rest)
+        if package == _IPU and rest in _REFUSED:
+            raise ModuleNotFoundError(f"{fullname} is not part of the emulator; {_REFUSED[rest]}", name=fullname)
         module = f"{target_package}.{rest}" if rest else target_package
+        if rest and package == _IPU:
+            module = _own_name(rest) or module
         spec = find_spec(module)
         if spec is None and package in _KERAS_APIS:
             return None
@@ -158,6 +112,15 @@ class Finder(MetaPathFinder):
                 f"{fullname} is not part of the emulator (see docs/tensorflow.md for what is)", name=fullname
             )
         return ModuleSpec(fullname, _Alias(module), is_package=spec.submodule_search_locations is not None)
+
+
+def _own_name(path: str) -> str | None:
+    """The name of the module that is at ``path`` in the API, whose packages have modules of others as attributes."""
+    try:
+        module = attrgetter(path)(import_module(_API))
+    except AttributeError:
+        return None
+    return module.__name__ if isinstance(module, ModuleType) and module.__name__.startswith(_API) else None
 
 
 def _prepare() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import operator
+from functools import partial
 from typing import Any
 
 from tensorflow.python import pywrap_tfe
@@ -15,7 +15,7 @@ from tf_keras.src.utils.tf_utils import sync_to_numpy_or_python_type
 from ipu_emu.hostio.weights_digest import report_digest
 from ipu_emu.tensorflow import keras
 from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import totals
-from ipu_emu.tensorflow.install.patches import Make, Patch
+from ipu_emu.tensorflow.install.patches import Make, Patch, around
 from ipu_emu.tensorflow.install.versions import check_keras
 from ipu_emu.tensorflow.keras.extension import extend, extension_of
 from ipu_emu.tensorflow.keras.layer_calls import called
@@ -31,127 +31,89 @@ from ipu_emu.tensorflow.trace.strategies import dense
 _MODEL = "tf_keras.src.engine.training:Model"
 
 
-def _init(before: Any) -> Any:
-    @functools.wraps(before)
-    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
-        before(self, *arguments, **named)
-        extend(self)
-
-    return __init__
+def _init(before: Any, self: Any, *arguments: Any, **named: Any) -> None:
+    before(self, *arguments, **named)
+    extend(self)
 
 
-def _make_function(kind: str) -> Make:
-    """Return the patch of the method that makes the function of ``kind`` (train, test or predict)."""
-
-    def make(before: Any) -> Any:
-        @functools.wraps(before)
-        def make_function(self: Any, force: bool = False) -> Any:
-            extension, name = extension_of(self), f"{kind}_function"
-            if extension is None:
-                return before(self, force)
-            _refuse_eager(self)
-            if getattr(self, name) is None or force:
-                setattr(self, name, StepFunction(self, extension, kind))
-            return getattr(self, name)
-
-        return make_function
-
-    return make
+def _made_function(before: Any, self: Any, force: bool = False, *, kind: str) -> Any:
+    """Make the function of ``kind``: train, test or predict."""
+    extension, name = extension_of(self), f"{kind}_function"
+    if extension is None:
+        return before(self, force)
+    _refuse_eager(self)
+    if getattr(self, name) is None or force:
+        setattr(self, name, StepFunction(self, extension, kind))
+    return getattr(self, name)
 
 
-def _apply_gradients(before: Any) -> Any:
-    @functools.wraps(before)
-    def apply_gradients(self: Any, grads_and_vars: Any, *arguments: Any, **named: Any) -> Any:
-        trace = current_trace()
-        if trace is None:
-            return before(self, grads_and_vars, *arguments, **named)
-        pairs = [(dense(gradient), variable) for gradient, variable in grads_and_vars]
-        if not trace.reduces or trace.applying:
-            with trace.updating():
-                return before(self, pairs, *arguments, **named)
-        marked, trace.applying = totals(trace, pairs), True
-        try:
-            with trace.updating():
-                reduced = [(g if g is None else cross_replica_mean(g), variable) for g, variable in marked]
-                return before(self, reduced, *arguments, **named)
-        finally:
-            trace.applying = False
-
-    return apply_gradients
+def _apply_gradients(before: Any, self: Any, grads_and_vars: Any, *arguments: Any, **named: Any) -> Any:
+    trace = current_trace()
+    if trace is None:
+        return before(self, grads_and_vars, *arguments, **named)
+    pairs = [(dense(gradient), variable) for gradient, variable in grads_and_vars]
+    if not trace.reduces or trace.applying:
+        with trace.updating():
+            return before(self, pairs, *arguments, **named)
+    marked, trace.applying = totals(trace, pairs), True
+    try:
+        with trace.updating():
+            reduced = [(g if g is None else cross_replica_mean(g), variable) for g, variable in marked]
+            return before(self, reduced, *arguments, **named)
+    finally:
+        trace.applying = False
 
 
-def _nadam_step(before: Any) -> Any:
+def _nadam_step(before: Any, self: Any, gradient: Any, variable: Any) -> Any:
     """Make Nadam's count of variables in a trace the same as in TensorFlow.
 
     Nadam counts in Python, and compares the count with the number of the step, a tensor: the count when a variable is
     traced determines in which step it uses the product of momentums of the previous variable. TensorFlow traces the
     steps twice, because the first trace creates variables, and keeps the second trace.
     """
-
-    @functools.wraps(before)
-    def update_step(self: Any, gradient: Any, variable: Any) -> Any:
-        if current_trace() is not None:
-            index = self._index_dict[self._var_key(variable)]
-            self._u_product_counter = len(self._index_dict) + 1 + index
-        return before(self, gradient, variable)
-
-    return update_step
+    if current_trace() is not None:
+        index = self._index_dict[self._var_key(variable)]
+        self._u_product_counter = len(self._index_dict) + 1 + index
+    return before(self, gradient, variable)
 
 
-def _layer_init(before: Any) -> Any:
-    @functools.wraps(before)
-    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
-        before(self, *arguments, **named)
-        set_stage(self, current_stage())
-
-    return __init__
+def _layer_init(before: Any, self: Any, *arguments: Any, **named: Any) -> None:
+    before(self, *arguments, **named)
+    set_stage(self, current_stage())
 
 
-def _layer_call(before: Any) -> Any:
+def _layer_call(before: Any, self: Any, *arguments: Any, **named: Any) -> Any:
     """Record the ops of a call of a layer, and its stage in a ``PipelineStage`` scope."""
-
-    @functools.wraps(before)
-    def __call__(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: N807
-        stage = current_stage()
-        if stage is None:
-            with called(self):
-                return before(self, *arguments, **named)
-        nodes = len(self._inbound_nodes)
-        outputs = before(self, *arguments, **named)
-        for node in self._inbound_nodes[nodes:]:
-            set_stage(node, stage)
-        return outputs
-
-    return __call__
-
-
-def _gradient_function(before: Any) -> Any:
-    """Record, in the ops of a tape's gradient, the op that they differentiate, as tf.gradients does."""
-
-    @functools.wraps(before)
-    def gradient_function(name: Any, attributes: Any, count: Any, inputs: Any, outputs: Any, *rest: Any) -> Any:
-        trace = current_trace()
-        if trace is None or not outputs or getattr(outputs[0], "graph", None) is not trace.graph:
-            return before(name, attributes, count, inputs, outputs, *rest)
-        with outputs[0].graph._original_op(outputs[0].op):
-            return before(name, attributes, count, inputs, outputs, *rest)
-
-    return gradient_function
-
-
-def _inlined(before: Any) -> Any:
-    """Trace a tf.function inline, as part of the program."""
-
-    @functools.wraps(before)
-    def __call__(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: N807
-        if current_trace() is None or isinstance(self, RestoredFunction):  # a loaded function has only a graph
+    stage = current_stage()
+    if stage is None:
+        with called(self):
             return before(self, *arguments, **named)
-        function = self._python_function
-        if self._autograph:
-            function = autograph.tf_convert(function, ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED))
-        return function(*arguments, **named)
+    nodes = len(self._inbound_nodes)
+    outputs = before(self, *arguments, **named)
+    for node in self._inbound_nodes[nodes:]:
+        set_stage(node, stage)
+    return outputs
 
-    return __call__
+
+def _gradient_function(
+    before: Any, name: Any, attributes: Any, count: Any, inputs: Any, outputs: Any, *rest: Any
+) -> Any:
+    """Record, in the ops of a tape's gradient, the op that they differentiate, as tf.gradients does."""
+    trace = current_trace()
+    if trace is None or not outputs or getattr(outputs[0], "graph", None) is not trace.graph:
+        return before(name, attributes, count, inputs, outputs, *rest)
+    with outputs[0].graph._original_op(outputs[0].op):
+        return before(name, attributes, count, inputs, outputs, *rest)
+
+
+def _inlined(before: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    """Trace a tf.function inline, as part of the program."""
+    if current_trace() is None or isinstance(self, RestoredFunction):  # a loaded function has only a graph
+        return before(self, *arguments, **named)
+    function = self._python_function
+    if self._autograph:
+        function = autograph.tf_convert(function, ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED))
+    return function(*arguments, **named)
 
 
 def _register(function: Any) -> None:
@@ -162,32 +124,23 @@ def _method(function: Any) -> Make:
     return lambda before: function
 
 
-def _infer_steps(before: Any) -> Any:
+def _infer_steps(before: Any, self: Any, steps: Any, dataset: Any) -> Any:
     """Account for a step that takes an element for each replica."""
-
-    @functools.wraps(before)
-    def infer_steps(self: Any, steps: Any, dataset: Any) -> Any:
-        inferred, model = before(self, steps, dataset), self._model
-        extension = None if model is None or steps is not None else extension_of(model)
-        if inferred is None or extension is None:
-            return inferred
-        replicas = replicas_of(model, extension)
-        if 0 < inferred < replicas:
-            raise ValueError(
-                f"The data has {inferred} batches, and each step takes one for each of {replicas} replicas; use "
-                "smaller batches, or fewer IPUs"
-            )
-        return inferred // replicas
-
-    return infer_steps
+    inferred, model = before(self, steps, dataset), self._model
+    extension = None if model is None or steps is not None else extension_of(model)
+    if inferred is None or extension is None:
+        return inferred
+    replicas = replicas_of(model, extension)
+    if 0 < inferred < replicas:
+        raise ValueError(
+            f"The data has {inferred} batches, and each step takes one for each of {replicas} replicas; use "
+            "smaller batches, or fewer IPUs"
+        )
+    return inferred // replicas
 
 
-def _get_config(before: Any) -> Any:
-    @functools.wraps(before)
-    def get_config(self: Any) -> Any:
-        return add_options(self, before(self))
-
-    return get_config
+def _get_config(before: Any, self: Any) -> Any:
+    return add_options(self, before(self))
 
 
 def _from_config(before: Any) -> Any:
@@ -199,32 +152,22 @@ def _from_config(before: Any) -> Any:
     return classmethod(from_config)
 
 
-def _reported_fit(before: Any) -> Any:
+def _reported_fit(before: Any, self: Any, *arguments: Any, **named: Any) -> Any:
     """Print the digest of the weights that the IPUs trained, if the launcher is verbose."""
-
-    @functools.wraps(before)
-    def fit(self: Any, *arguments: Any, **named: Any) -> Any:
-        history = before(self, *arguments, **named)
-        if extension_of(self) is not None:
-            report_digest(self)
-        return history
-
-    return fit
+    history = before(self, *arguments, **named)
+    if extension_of(self) is not None:
+        report_digest(self)
+    return history
 
 
-def _checked_compile(before: Any) -> Any:
+def _checked_compile(before: Any, self: Any, *arguments: Any, **named: Any) -> Any:
     """Raise an error for ``run_eagerly``, and for an optimiser whose own methods would not be called."""
-
-    @functools.wraps(before)
-    def compile(self: Any, *arguments: Any, **named: Any) -> Any:
-        if extension_of(self) is not None:
-            _check_steps(named.get("steps_per_execution", arguments[6] if len(arguments) > 6 else None))
-        before(self, *arguments, **named)
-        if extension_of(self) is not None:
-            _refuse_eager(self)
-            _check_minimize(self.optimizer)
-
-    return compile
+    if extension_of(self) is not None:
+        _check_steps(named.get("steps_per_execution", arguments[6] if len(arguments) > 6 else None))
+    before(self, *arguments, **named)
+    if extension_of(self) is not None:
+        _refuse_eager(self)
+        _check_minimize(self.optimizer)
 
 
 def _refuse_eager(model: Any) -> None:
@@ -254,27 +197,17 @@ def _check_minimize(optimiser: Any) -> None:
         )
 
 
-def _batch_begin(before: Any) -> Any:
+def _batch_begin(before: Any, self: Any, batch: int, logs: Any = None) -> Any:
     """Record the first step of an execution."""
-
-    @functools.wraps(before)
-    def batch_begin(self: Any, batch: int, logs: Any = None) -> Any:
-        extension = None if self.model is None else extension_of(self.model)
-        if extension is not None:
-            extension.callbacks, extension.step = self, batch
-        return before(self, batch, logs)
-
-    return batch_begin
+    extension = None if self.model is None else extension_of(self.model)
+    if extension is not None:
+        extension.callbacks, extension.step = self, batch
+    return before(self, batch, logs)
 
 
-def _metrics_result(before: Any) -> Any:
+def _metrics_result(before: Any, self: Any, logs: Any) -> Any:
     """Use the metrics that a run returned: the variables of Keras have only those of the first replica."""
-
-    @functools.wraps(before)
-    def metrics_result(self: Any, logs: Any) -> Any:
-        return before(self, logs) if extension_of(self) is None else sync_to_numpy_or_python_type(logs)
-
-    return metrics_result
+    return before(self, logs) if extension_of(self) is None else sync_to_numpy_or_python_type(logs)
 
 
 def _face(before: Any) -> Any:
@@ -295,12 +228,12 @@ def _absent_name(before: Any) -> Any:
 
 
 KERAS_PATCHES: tuple[Patch, ...] = (
-    Patch(f"{_MODEL}.__init__", "a model that is made in the scope of a strategy runs on the IPU", _init),
+    Patch(f"{_MODEL}.__init__", "a model that is made in the scope of a strategy runs on the IPU", around(_init)),
     *(
         Patch(
             f"{_MODEL}.make_{kind}_function",
             f"{method} runs its steps on the IPU",
-            _make_function(kind),
+            around(partial(_made_function, kind=kind)),
         )
         for kind, method in (("train", "fit"), ("test", "evaluate"), ("predict", "predict"))
     ),
@@ -308,14 +241,14 @@ KERAS_PATCHES: tuple[Patch, ...] = (
         Patch(
             f"tf_keras.src.optimizers.{module}.apply_gradients",
             "the ops of a weight update must be known, and their gradients dense",
-            _apply_gradients,
+            around(_apply_gradients),
         )
         for module in ("optimizer:Optimizer", "legacy.optimizer_v2:OptimizerV2")
     ),
     Patch(
         "tf_keras.src.optimizers.nadam:Nadam.update_step",
         "its count in Python depends on how often the steps are traced",
-        _nadam_step,
+        around(_nadam_step),
     ),
     *(
         Patch(f"{module}:ipu", "programs call it tf.keras.ipu, keras.ipu and tensorflow.python.ipu.keras", _face)
@@ -325,14 +258,18 @@ KERAS_PATCHES: tuple[Patch, ...] = (
         Patch(
             f"tf_keras.src.callbacks:CallbackList.on_{kind}_batch_begin",
             "asynchronous callbacks are called while an execution runs",
-            _batch_begin,
+            around(_batch_begin),
         )
         for kind in ("train", "test", "predict")
     ),
-    Patch(f"{_MODEL}.fit", "two people can compare the weights that they have trained", _reported_fit),
-    Patch(f"{_MODEL}.compile", "a program has no eager steps, and takes gradients itself", _checked_compile),
+    Patch(f"{_MODEL}.fit", "two people can compare the weights that they have trained", around(_reported_fit)),
+    Patch(f"{_MODEL}.compile", "a program has no eager steps, and takes gradients itself", around(_checked_compile)),
     *(
-        Patch(f"tf_keras.src.engine.{owner}.get_config", "a configuration keeps the options of a model", _get_config)
+        Patch(
+            f"tf_keras.src.engine.{owner}.get_config",
+            "a configuration keeps the options of a model",
+            around(_get_config),
+        )
         for owner in ("functional:Functional", "sequential:Sequential")
     ),
     *(
@@ -342,27 +279,27 @@ KERAS_PATCHES: tuple[Patch, ...] = (
     Patch(
         f"{_MODEL}._validate_and_get_metrics_result",
         "the metrics of several replicas are reduced as the options say",
-        _metrics_result,
+        around(_metrics_result),
     ),
     Patch(
         "tf_keras.src.engine.data_adapter:DataHandler._infer_steps",
         "a data set has fewer steps if each takes an element for every replica",
-        _infer_steps,
+        around(_infer_steps),
     ),
     Patch(
         "tf_keras.src.engine.base_layer:Layer.__init__",
         "a layer that is made in the scope of a PipelineStage belongs to it",
-        _layer_init,
+        around(_layer_init),
     ),
     Patch(
         "tf_keras.src.engine.base_layer:Layer.__call__",
         "the ops of a layer belong to its stage, as does a call in the scope of a PipelineStage",
-        _layer_call,
+        around(_layer_call),
     ),
     Patch(
         "tensorflow.python.eager.backprop:_gradient_function",
         "gradients of a tape run on the IPU of the op that they differentiate",
-        _gradient_function,
+        around(_gradient_function),
         _register,
     ),
     *(
@@ -372,22 +309,22 @@ KERAS_PATCHES: tuple[Patch, ...] = (
     Patch(
         "tensorflow.python.eager.polymorphic_function.polymorphic_function:Function.__call__",
         "what is marked in a trace is in one graph: a tf.function in a program becomes a part of it",
-        _inlined,
+        around(_inlined),
     ),
     Patch(
         "tf_keras.src.layers.rnn.lstm:lstm_with_backend_selection",
         "an LSTM runs by the device's recurrence instead of a loop",
-        lstm_on_device,
+        around(lstm_on_device),
     ),
     Patch(
         "tf_keras.src.layers.rnn.gru:gru_with_backend_selection",
         "a GRU runs by the device's recurrence instead of a loop",
-        gru_on_device,
+        around(gru_on_device),
     ),
     Patch(
         "tf_keras.src.backend:rnn",
         "other recurrent layers run by the device's recurrence where it has their cell",
-        rnn_on_device,
+        around(rnn_on_device),
     ),
     Patch("ipu_emu.tensorflow.api:keras", "the package of the API is below that of Keras", _face),
     Patch("tf_keras:__getattr__", "a program for Keras 3 gets a sentence that says so", _absent_name),

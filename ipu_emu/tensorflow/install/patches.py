@@ -16,9 +16,9 @@ from tensorflow.python.client.session import BaseSession
 from tensorflow.python.framework import errors
 
 from ipu_emu.tensorflow.api import estimator
+from ipu_emu.tensorflow.run import session_runs
 from ipu_emu.tensorflow.run.feeds.element_source import next_on_device
 from ipu_emu.tensorflow.run.host_calls import own_error, translated
-from ipu_emu.tensorflow.run.session_runs import SessionRuns
 from ipu_emu.tensorflow.trace.devices import device_number, on_ipu
 from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 from ipu_emu.tensorflow.trace.function_trace import current_trace
@@ -50,6 +50,19 @@ class Patch:
         for parent in parents:
             owner = getattr(owner, parent)
         return owner, last
+
+
+def around(replacement: Callable[..., Any]) -> Make:
+    """Return what makes a function that calls ``replacement`` with the original, then with its own arguments."""
+
+    def make(before: Any) -> Any:
+        @functools.wraps(before)
+        def call(*arguments: Any, **named: Any) -> Any:
+            return replacement(before, *arguments, **named)
+
+        return call
+
+    return make
 
 
 def applied() -> bool:
@@ -84,72 +97,51 @@ def undo() -> None:
             patch.placed(before)
 
 
-def _graph_device(before: Any) -> Any:
-    @functools.wraps(before)
-    def device(self: Any, device_name_or_function: Any) -> Any:
-        number = device_number(device_name_or_function)
-        return before(self, device_name_or_function) if number is None else on_ipu(number)
-
-    return device
+def _graph_device(before: Any, self: Any, device_name_or_function: Any) -> Any:
+    number = device_number(device_name_or_function)
+    return before(self, device_name_or_function) if number is None else on_ipu(number)
 
 
-def _eager_device(before: Any) -> Any:
-    @functools.wraps(before)
-    def device(name: Any) -> Any:
-        number = device_number(name)
-        return before(name) if number is None else on_ipu(number)
-
-    return device
+def _eager_device(before: Any, name: Any) -> Any:
+    number = device_number(name)
+    return before(name) if number is None else on_ipu(number)
 
 
-def _apply_gradients(before: Any) -> Any:
-    @functools.wraps(before)
-    def apply_gradients(self: Any, grads_and_vars: Any, *arguments: Any, **named: Any) -> Any:
-        trace = current_trace()
-        if trace is None:
-            return before(self, grads_and_vars, *arguments, **named)
-        pairs = [(reduced_gradient(trace, dense(gradient)), variable) for gradient, variable in grads_and_vars]
-        with trace.updating():
-            return before(self, pairs, *arguments, **named)
-
-    return apply_gradients
+def _apply_gradients(before: Any, self: Any, grads_and_vars: Any, *arguments: Any, **named: Any) -> Any:
+    trace = current_trace()
+    if trace is None:
+        return before(self, grads_and_vars, *arguments, **named)
+    pairs = [(reduced_gradient(trace, dense(gradient)), variable) for gradient, variable in grads_and_vars]
+    with trace.updating():
+        return before(self, pairs, *arguments, **named)
 
 
-def _session_run(before: Any) -> Any:
+def _session_run(
+    before: Any, self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+) -> Any:
     """Run a session in a separate thread while a program runs, so that Ctrl-C takes effect immediately."""
-
-    @functools.wraps(before)
-    def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        return _run(self, lambda: before(self, fetches, feed_dict, options, run_metadata))
-
-    return run
+    return _run(self, lambda: before(self, fetches, feed_dict, options, run_metadata))
 
 
-def _session_callable(before: Any) -> Any:
-    @functools.wraps(before)
-    def make_callable(self: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
-        call = before(self, fetches, feed_list, accept_options)
-        return lambda *values, **options: _run(self, lambda: call(*values, **options))
-
-    return make_callable
+def _session_callable(
+    before: Any, self: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False
+) -> Any:
+    call = before(self, fetches, feed_list, accept_options)
+    return lambda *values, **options: _run(self, lambda: call(*values, **options))
 
 
-def _session_close(before: Any) -> Any:
-    @functools.wraps(before)
-    def close(self: Any) -> None:
-        before(self)
-        SessionRuns.closed(self)
-
-    return close
+def _session_close(before: Any, self: Any) -> None:
+    before(self)
+    session_runs.closed(self)
 
 
 def _run(session: Any, call: Callable[[], Any]) -> Any:
     """Return the result of ``call``, a run of ``session``; raise the emulator's error that caused TensorFlow's."""
     collectives = frontend_state().collectives
-    SessionRuns.opened(session)
+    session_runs.opened(session)
     try:
         with nullcontext() if collectives is None else collectives.served(session, _unpatched_run(session)):
-            return SessionRuns.run(call) if SessionRuns.has_programs(session.graph) else call()
+            return session_runs.run(call) if session_runs.has_programs(session.graph) else call()
     except errors.OpError as error:
         own = own_error(error)
         if own is None:
@@ -176,12 +168,8 @@ def _estimators_of_the_first_version(module: Any) -> None:
         vars(first_version).pop("estimator", None)
 
 
-def _always_resources(before: Any) -> Any:
-    @functools.wraps(before)
-    def resource_variables_enabled() -> bool:
-        return True
-
-    return resource_variables_enabled
+def _always_resources(before: Any) -> bool:
+    return True
 
 
 PATCHES: tuple[Patch, ...] = (
@@ -189,14 +177,14 @@ PATCHES: tuple[Patch, ...] = (
         Patch(
             f"tensorflow.python.autograph.operators.control_flow:{name}",
             "the outermost loop of a function that a strategy runs is the loop of the program",
-            make,
+            around(loop),
         )
-        for name, make in (("_tf_range_for_stmt", range_loop), ("_tf_while_stmt", while_loop))
+        for name, loop in (("_tf_range_for_stmt", range_loop), ("_tf_while_stmt", while_loop))
     ),
     Patch(
         "tensorflow.python.data.ops.iterator_ops:OwnedIterator._next_internal",
         "an iterator that a program takes elements of is an infeed",
-        next_on_device,
+        around(next_on_device),
     ),
     Patch(
         "tensorflow:estimator",
@@ -207,38 +195,38 @@ PATCHES: tuple[Patch, ...] = (
     Patch(
         "tensorflow.python.framework.ops:Graph.device",
         "TensorFlow refuses the name of a device that it does not have",
-        _graph_device,
+        around(_graph_device),
     ),
     Patch(
         "tensorflow.python.eager.context:device",
         "the same for eager execution",
-        _eager_device,
+        around(_eager_device),
     ),
     Patch(
         "tensorflow.python.training.optimizer:Optimizer.apply_gradients",
         "the ops of a weight update must be known, and their gradients dense: rows with indices that repeat "
         "need an op whose shape depends on data",
-        _apply_gradients,
+        around(_apply_gradients),
     ),
     Patch(
         "tensorflow.python.ops.resource_variables_toggle:resource_variables_enabled",
         "a program for the IPU uses variables of its graph, such as the global step, which must be resources, and "
         "disable_v2_behavior makes others",
-        _always_resources,
+        around(_always_resources),
     ),
     Patch(
         "tensorflow.python.client.session:BaseSession.run",
         "errors of a program keep their class, and Ctrl-C ends a run at once",
-        _session_run,
+        around(_session_run),
     ),
     Patch(
         "tensorflow.python.client.session:BaseSession.make_callable",
         "the same for runs that are prepared once",
-        _session_callable,
+        around(_session_callable),
     ),
     Patch(
         "tensorflow.python.client.session:BaseSession.close",
         "the threads of infeeds end with the last session of their graph",
-        _session_close,
+        around(_session_close),
     ),
 )

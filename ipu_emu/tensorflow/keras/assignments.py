@@ -12,7 +12,7 @@ from tensorflow.python.util import nest
 from tf_keras.src.engine import functional, sequential
 
 from ipu_emu.tensorflow.keras.layer_calls import layer_calls
-from ipu_emu.tensorflow.keras.pipeline_stages import set_stage, stage_of
+from ipu_emu.tensorflow.keras.pipeline_stages import forget_functions, set_stage, stage_of
 
 
 class _Assignment:
@@ -157,7 +157,7 @@ def assign(model: Any, assignments: Any) -> None:
         model.__dict__["_ipu_stages"] = {
             (entry.layer.name, entry.node_index): entry.pipeline_stage for entry in assignments
         }
-    _forget(model)
+    forget_functions(model)
 
 
 def _assign_sequential(model: Any, assignments: Sequence[Any]) -> None:
@@ -175,7 +175,7 @@ def _assign_sequential(model: Any, assignments: Sequence[Any]) -> None:
             )
     for layer, stage in zip(model.layers, stages, strict=True):
         set_stage(layer, stage)
-    _forget(model)
+    forget_functions(model)
 
 
 def _check_length(assignments: Sequence[Any], count: int, of_what: str) -> None:
@@ -226,12 +226,7 @@ def reset(model: Any) -> None:
         for node in layer._inbound_nodes:
             set_stage(node, None)
     model.__dict__.pop("_ipu_stages", None)
-    _forget(model)
-
-
-def _forget(model: Any) -> None:
-    """Discard the model's functions, so that they are created again."""
-    model.train_function = model.test_function = model.predict_function = None
+    forget_functions(model)
 
 
 def summary(model: Any, line_length: int | None, print_fn: Any) -> None:

@@ -9,6 +9,7 @@ from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.keras import assignments
 from ipu_emu.tensorflow.keras.extension import Extension, extension_of
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod, accumulation_options, pipelining_options
+from ipu_emu.tensorflow.keras.pipeline_stages import forget_functions
 from ipu_emu.tensorflow.run.feeds.queues import check_buffer_depth, check_ordinal, check_prefetch_depth
 
 
@@ -26,7 +27,7 @@ def set_pipelining_options(
         extension.options, gradient_accumulation_steps_per_replica, device_mapping, accumulate_outfeed,
         gradient_accumulation_reduction_method, pipelining_kwargs,
     )  # fmt: skip
-    _changed(self)
+    forget_functions(self)
 
 
 @without_effect("use_v2_gradient_accumulation_optimizer")
@@ -43,7 +44,7 @@ def set_gradient_accumulation_options(
         extension.options, gradient_accumulation_steps_per_replica, gradient_accumulation_reduction_method,
         gradient_accumulation_optimizer_kwargs,
     )  # fmt: skip
-    _changed(self)
+    forget_functions(self)
 
 
 def set_replication_options(self: Any, replicated_metric_reduction_method: Any = "NONE") -> None:
@@ -51,7 +52,7 @@ def set_replication_options(self: Any, replicated_metric_reduction_method: Any =
     extension = _extension(self, "set_replication_options")
     method = ReplicatedMetricReductionMethod.parse(replicated_metric_reduction_method)
     extension.options = replace(extension.options, metrics=method)
-    _changed(self)
+    forget_functions(self)
 
 
 def set_infeed_queue_options(self: Any, **kwargs: Any) -> None:
@@ -65,7 +66,7 @@ def set_infeed_queue_options(self: Any, **kwargs: Any) -> None:
     if infeed.get("prefetch_depth") is not None:
         check_prefetch_depth(infeed["prefetch_depth"])
     extension.options = replace(extension.options, infeed=infeed)
-    _changed(self)
+    forget_functions(self)
 
 
 def set_outfeed_queue_options(self: Any, **kwargs: Any) -> None:
@@ -81,7 +82,7 @@ def set_asynchronous_callbacks(self: Any, asynchronous: bool = False) -> None:
     """Call callbacks for every step while an execution runs, instead of after it."""
     extension = _extension(self, "set_asynchronous_callbacks")
     extension.options = replace(extension.options, asynchronous=bool(asynchronous))
-    _changed(self)
+    forget_functions(self)
 
 
 def get_pipeline_stage_assignment(self: Any) -> list[Any]:
@@ -113,11 +114,6 @@ def _extension(model: Any, method: str) -> Extension:
             "make it in `with strategy.scope():`"
         )
     return extension
-
-
-def _changed(model: Any) -> None:
-    """Discard the model's functions, so that they are created again."""
-    model.train_function = model.test_function = model.predict_function = None
 
 
 def _checked(options: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:

@@ -59,47 +59,52 @@ class ModelOptions:
 
     def to_config(self) -> dict[str, Any]:
         """The options as saved in the configuration of a model."""
-        return {
-            "gradient_accumulation_steps_per_replica": self.steps,
-            "gradient_accumulation_reduction_method": self.reduction,
-            "pipelining_gradient_accumulation_steps_per_replica": self.pipeline_steps,
-            "pipelining_device_mapping": self.device_mapping,
-            "pipelining_accumulate_outfeed": self.accumulate_outfeed,
-            "pipelining_gradient_accumulation_reduction_method": self.pipeline_reduction,
-            "asynchronous_callbacks": self.asynchronous,
-            "infeed_kwargs": dict(self.infeed),
-            "outfeed_kwargs": dict(self.outfeed),
-            "replicated_metric_reduction_method": self.metrics.name,
-        }
+        saved = {key: getattr(self, name) for key, name in _SAVED.items()}
+        return {**saved, "replicated_metric_reduction_method": self.metrics.name}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> ModelOptions:
         """The options of a configuration."""
-        return cls(
-            steps=config["gradient_accumulation_steps_per_replica"],
-            reduction=config["gradient_accumulation_reduction_method"],
-            pipeline_steps=config["pipelining_gradient_accumulation_steps_per_replica"],
-            device_mapping=config["pipelining_device_mapping"],
-            accumulate_outfeed=config["pipelining_accumulate_outfeed"],
-            pipeline_reduction=config["pipelining_gradient_accumulation_reduction_method"],
-            asynchronous=config["asynchronous_callbacks"],
-            infeed=config["infeed_kwargs"],
-            outfeed=config["outfeed_kwargs"],
-            metrics=ReplicatedMetricReductionMethod.parse(config["replicated_metric_reduction_method"]),
-        )
+        method = ReplicatedMetricReductionMethod.parse(config["replicated_metric_reduction_method"])
+        return cls(metrics=method, **{name: config[key] for key, name in _SAVED.items()})
 
 
-#: Arguments of the pipeline call that have other names in Keras.
-_RENAMED = {
-    "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
-    "device_mapping": "device_mapping",
-    "accumulate_outfeed": "accumulate_outfeed",
-    "reduction_method": "gradient_accumulation_reduction_method",
+#: The options in the configuration of a model, by their keys in it.
+_SAVED = {
+    "gradient_accumulation_steps_per_replica": "steps",
+    "gradient_accumulation_reduction_method": "reduction",
+    "pipelining_gradient_accumulation_steps_per_replica": "pipeline_steps",
+    "pipelining_device_mapping": "device_mapping",
+    "pipelining_accumulate_outfeed": "accumulate_outfeed",
+    "pipelining_gradient_accumulation_reduction_method": "pipeline_reduction",
+    "asynchronous_callbacks": "asynchronous",
+    "infeed_kwargs": "infeed",
+    "outfeed_kwargs": "outfeed",
 }
-_SET_BY_KERAS = (
-    "repeat_count", "computational_stages", "inputs", "infeed_queue", "outfeed_queue", "optimizer_function",
-)  # fmt: skip
-_NOT_IN_KERAS = ("batch_serialization_iterations", "outfeed_loss", "outfeed_mask")
+
+
+_SET_BY_KERAS = "This argument is automatically set by Keras."
+_NOT_IN_KERAS = "This argument is not compatible with Keras."
+_STEPS = "Set the `gradient_accumulation_steps_per_replica` argument instead."
+_METHOD = "Set the `gradient_accumulation_reduction_method` argument instead."
+#: Arguments of the pipeline call that a program must not give, and what to do.
+_NOT_OF_PIPELINES = {
+    "gradient_accumulation_count": _STEPS,
+    "device_mapping": "Set the `device_mapping` argument instead.",
+    "accumulate_outfeed": "Set the `accumulate_outfeed` argument instead.",
+    "reduction_method": _METHOD,
+    "repeat_count": _SET_BY_KERAS,
+    "computational_stages": _SET_BY_KERAS,
+    "inputs": _SET_BY_KERAS,
+    "infeed_queue": _SET_BY_KERAS,
+    "outfeed_queue": _SET_BY_KERAS,
+    "optimizer_function": _SET_BY_KERAS,
+    "batch_serialization_iterations": _NOT_IN_KERAS,
+    "outfeed_loss": _NOT_IN_KERAS,
+    "outfeed_mask": _NOT_IN_KERAS,
+}
+#: The same for gradient accumulation optimisers.
+_NOT_OF_OPTIMISERS = {"opt": _SET_BY_KERAS, "num_mini_batches": _STEPS, "reduction_method": _METHOD}
 
 
 def pipelining_options(
@@ -116,27 +121,15 @@ def pipelining_options(
         isinstance(device_mapping, list) and all(isinstance(ipu, int) for ipu in device_mapping)
     ):
         raise ValueError("Expected `device_mapping` to be a list of integers.")
-    for name, own in _RENAMED.items():
-        if name in arguments:
-            raise ValueError(f"Found `{name}` key in `pipelining_kwargs`. Set the `{own}` argument instead.")
-    for name in _SET_BY_KERAS:
-        if name in arguments:
-            raise ValueError(
-                f"Found `{name}` key in `pipelining_kwargs`. This argument is automatically set by Keras."
-            )
-    for name in _NOT_IN_KERAS:
-        if name in arguments:
-            raise ValueError(
-                f"Found `{name}` key in `pipelining_kwargs`. This argument is not compatible with Keras."
-            )
-    changed = replace(options, pipeline_reduction=GradientAccumulationReductionMethod.parse(reduction).name)
-    if steps is not None:
-        changed = replace(changed, pipeline_steps=steps)
-    if device_mapping is not None:
-        changed = replace(changed, device_mapping=device_mapping)
-    if accumulate_outfeed is not None:
-        changed = replace(changed, accumulate_outfeed=bool(accumulate_outfeed))
-    return replace(changed, pipelining=dict(arguments)) if arguments else changed
+    _refuse(arguments, _NOT_OF_PIPELINES, "pipelining_kwargs")
+    return _changed(
+        options,
+        pipeline_reduction=GradientAccumulationReductionMethod.parse(reduction).name,
+        pipeline_steps=steps,
+        device_mapping=device_mapping,
+        accumulate_outfeed=None if accumulate_outfeed is None else bool(accumulate_outfeed),
+        pipelining=dict(arguments) or None,
+    )
 
 
 def accumulation_options(
@@ -144,22 +137,21 @@ def accumulation_options(
 ) -> ModelOptions:
     """``options`` with those of ``set_gradient_accumulation_options``; raise ValueError for mistakes."""
     _check_steps(steps)
-    for name, own in (
-        ("opt", None),
-        ("num_mini_batches", "gradient_accumulation_steps_per_replica"),
-        ("reduction_method", "gradient_accumulation_reduction_method"),
-    ):
+    _refuse(arguments, _NOT_OF_OPTIMISERS, "gradient_accumulation_optimizer_kwargs")
+    method = GradientAccumulationReductionMethod.parse(reduction).name
+    return _changed(options, reduction=method, steps=steps, optimiser=dict(arguments) or None)
+
+
+def _changed(options: ModelOptions, **values: Any) -> ModelOptions:
+    """``options`` with other values; None changes nothing."""
+    return replace(options, **{name: value for name, value in values.items() if value is not None})
+
+
+def _refuse(arguments: Mapping[str, Any], refused: Mapping[str, str], kind: str) -> None:
+    """Raise ValueError for an argument that is ``refused``."""
+    for name, instead in refused.items():
         if name in arguments:
-            instead = (
-                "This argument is automatically set by Keras."
-                if own is None
-                else f"Set the `{own}` argument instead."
-            )
-            raise ValueError(f"Found `{name}` key in `gradient_accumulation_optimizer_kwargs`. {instead}")
-    changed = replace(options, reduction=GradientAccumulationReductionMethod.parse(reduction).name)
-    if steps is not None:
-        changed = replace(changed, steps=steps)
-    return replace(changed, optimiser=dict(arguments)) if arguments else changed
+            raise ValueError(f"Found `{name}` key in `{kind}`. {instead}")
 
 
 def _check_steps(value: Any) -> None:

@@ -37,11 +37,9 @@ def stages_of(model: Any) -> dict[tuple[int, int], int]:
     """The stage of every call of a layer, by the id of the layer and the number of the call; checked."""
     assignments = assignment_of(model)
     check_complete(model, assignments)
-    if isinstance(model, sequential.Sequential):
-        return {(id(entry.layer), 0): entry.pipeline_stage for entry in assignments}
-    if not isinstance(model, functional.Functional):
-        return {(id(entry.layer), entry.node_index): entry.pipeline_stage for entry in assignments}
-    by_node = {(id(entry.layer), entry.node_index): entry.pipeline_stage for entry in assignments}
+    by_node = {(id(entry.layer), getattr(entry, "node_index", 0)): entry.pipeline_stage for entry in assignments}
+    if isinstance(model, sequential.Sequential) or not isinstance(model, functional.Functional):
+        return by_node
     stages: dict[tuple[int, int], int] = {}
     seen: dict[int, int] = {}
     for depth in sorted(model._nodes_by_depth, reverse=True):

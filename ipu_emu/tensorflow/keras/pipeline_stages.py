@@ -45,6 +45,11 @@ def stage_of(holder: Any) -> int | None:
     return getattr(holder, _ATTRIBUTE, None)
 
 
+def forget_functions(model: Any) -> None:
+    """Discard the functions of a model that is changed, so that they are created again."""
+    model.train_function = model.test_function = model.predict_function = None
+
+
 def set_stage(holder: Any, stage: int | None) -> None:
     """Assign a layer, or a node of a layer, to a stage, or to none."""
     if stage is None:

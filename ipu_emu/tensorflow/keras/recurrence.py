@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,69 +50,52 @@ def recurrence(trace: FunctionTrace, cell: str, operands: Sequence[Any], **attri
     return list(custom_gradient.custom_gradient(run)(*operands))
 
 
-def lstm_on_device(before: Any) -> Any:
+def lstm_on_device(before: Any, **arguments: Any) -> Any:
     """Patch Keras' function of an LSTM layer: without a mask it uses the emulator's op."""
+    trace = current_trace()
+    if trace is None or arguments["mask"] is not None or arguments["sequence_lengths"] is not None:
+        return before(**arguments)
 
-    @functools.wraps(before)
-    def lstm(**arguments: Any) -> Any:
-        trace = current_trace()
-        if trace is None or arguments["mask"] is not None or arguments["sequence_lengths"] is not None:
-            return before(**arguments)
+    def ordered(weights: Any) -> Any:
+        i, f, c, o = array_ops.split(weights, 4, axis=-1)
+        return array_ops.concat([i, o, f, c], -1)
 
-        def ordered(weights: Any) -> Any:
-            i, f, c, o = array_ops.split(weights, 4, axis=-1)
-            return array_ops.concat([i, o, f, c], -1)
-
-        x, bias = _inputs(arguments), ordered(arguments["bias"])
-        products = _products(x, ordered(arguments["kernel"])) + bias
-        r = array_ops.transpose(ordered(arguments["recurrent_kernel"]))
-        operands = [products, r, array_ops.zeros_like(bias), arguments["init_h"], arguments["init_c"]]
-        y, h, c = recurrence(trace, "LSTM", operands)
-        return (h, _outputs(arguments, y, h), h, c, None)
-
-    return lstm
+    x, bias = _inputs(arguments), ordered(arguments["bias"])
+    products = _products(x, ordered(arguments["kernel"])) + bias
+    r = array_ops.transpose(ordered(arguments["recurrent_kernel"]))
+    operands = [products, r, array_ops.zeros_like(bias), arguments["init_h"], arguments["init_c"]]
+    y, h, c = recurrence(trace, "LSTM", operands)
+    return (h, _outputs(arguments, y, h), h, c, None)
 
 
-def gru_on_device(before: Any) -> Any:
+def gru_on_device(before: Any, **arguments: Any) -> Any:
     """Patch Keras' function of a GRU layer: without a mask it uses the emulator's op."""
-
-    @functools.wraps(before)
-    def gru(**arguments: Any) -> Any:
-        trace = current_trace()
-        if trace is None or arguments["mask"] is not None or arguments["sequence_lengths"] is not None:
-            return before(**arguments)
-        first, second = array_ops_stack.unstack(arguments["bias"])
-        products = _products(_inputs(arguments), arguments["kernel"]) + first
-        r = array_ops.transpose(arguments["recurrent_kernel"])
-        y, h = recurrence(trace, "GRU", [products, r, second, arguments["init_h"]], linear_before_reset=1)
-        return (h, _outputs(arguments, y, h), h, None)
-
-    return gru
+    trace = current_trace()
+    if trace is None or arguments["mask"] is not None or arguments["sequence_lengths"] is not None:
+        return before(**arguments)
+    first, second = array_ops_stack.unstack(arguments["bias"])
+    products = _products(_inputs(arguments), arguments["kernel"]) + first
+    r = array_ops.transpose(arguments["recurrent_kernel"])
+    y, h = recurrence(trace, "GRU", [products, r, second, arguments["init_h"]], linear_before_reset=1)
+    return (h, _outputs(arguments, y, h), h, None)
 
 
-def rnn_on_device(before: Any) -> Any:
+def rnn_on_device(before: Any, step: Any, inputs: Any, initial_states: Any, *rest: Any, **named: Any) -> Any:
     """Patch Keras' loop of recurrent layers: simple ones, and GRUs that reset before the product, use one op."""
-
-    @functools.wraps(before)
-    def rnn(step: Any, inputs: Any, initial_states: Any, *rest: Any, **named: Any) -> Any:
-        trace = current_trace()
-        cell: Any = getattr(base_layer_utils.call_context().layer, "cell", None)
-        plain = not rest and not any(named.get(name) for name in ("constants", "unroll", "zero_output_for_mask"))
-        if trace is None or not plain or named.get("mask") is not None or not _is_on_device(cell, inputs):
-            return before(step, inputs, initial_states, *rest, **named)
-        options = {"inputs": inputs, "time_major": named.get("time_major", False)}
-        options["go_backwards"] = named.get("go_backwards", False)
-        products = _products(_inputs(options), cell.kernel)
-        products = products if cell.bias is None else products + cell.bias
-        r = array_ops.transpose(cell.recurrent_kernel)
-        states = list(initial_states)
-        y, h = recurrence(
-            trace, _CELLS[type(cell).__name__][0], [products, r, array_ops.zeros_like(r[:, 0]), *states]
-        )
-        options["return_sequences"] = named.get("return_all_outputs", True)
-        return h, _outputs(options, y, h), [h]
-
-    return rnn
+    trace = current_trace()
+    cell: Any = getattr(base_layer_utils.call_context().layer, "cell", None)
+    plain = not rest and not any(named.get(name) for name in ("constants", "unroll", "zero_output_for_mask"))
+    if trace is None or not plain or named.get("mask") is not None or not _is_on_device(cell, inputs):
+        return before(step, inputs, initial_states, *rest, **named)
+    options = {"inputs": inputs, "time_major": named.get("time_major", False)}
+    options["go_backwards"] = named.get("go_backwards", False)
+    products = _products(_inputs(options), cell.kernel)
+    products = products if cell.bias is None else products + cell.bias
+    r = array_ops.transpose(cell.recurrent_kernel)
+    states = list(initial_states)
+    y, h = recurrence(trace, _CELLS[type(cell).__name__][0], [products, r, array_ops.zeros_like(r[:, 0]), *states])
+    options["return_sequences"] = named.get("return_all_outputs", True)
+    return h, _outputs(options, y, h), [h]
 
 
 def _is_on_device(cell: Any, inputs: Any) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 from tensorflow.python.framework import errors, ops
@@ -17,7 +18,7 @@ from ipu_emu.tensorflow.keras.extension import Extension
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod
 from ipu_emu.tensorflow.keras.pipeline_section import is_pipelined, mapping_of, stages_of
 from ipu_emu.tensorflow.keras.step_program import StepProgram
-from ipu_emu.tensorflow.run.configured_system import configured
+from ipu_emu.tensorflow.run.configured_system import configured, ipus_for
 
 
 class StepFunction:
@@ -43,14 +44,9 @@ class StepFunction:
     def _run(self, group: ElementGroup, accumulation: int) -> Any:
         key = (group.steps, tuple((tuple(leaf.shape), leaf.dtype) for leaf in nest.flatten(group.spec)))
         if key not in self.programs:
+            device, options = self._extension.device, self._extension.options
             self.programs[key] = StepProgram(
-                self._model,
-                self._kind,
-                group.spec,
-                group.steps,
-                self._extension.device,
-                self._extension.options,
-                accumulation,
+                self._model, self._kind, group.spec, group.steps, device, options, accumulation
             )
         tell = self._tell(group.steps) if self._extension.options.asynchronous else None
         return self.programs[key].run(group.elements, tell)
@@ -81,10 +77,7 @@ def replicas_of(model: Any, extension: Extension) -> int:
     shards = 1
     if is_pipelined(model):
         shards = max(mapping_of(extension.options, max(stages_of(model).values()) + 1)) + 1
-    needed = 1
-    while needed < shards:
-        needed *= 2
-    devices = configured().devices
+    needed, devices = ipus_for(shards), configured().devices
     ipus = devices[extension.device] if extension.device < len(devices) else 0
     if ipus < needed or ipus % needed:
         raise ValueError(
@@ -135,11 +128,12 @@ def _reduced(array: Any, method: ReplicatedMetricReductionMethod) -> Any:
     return ops.convert_to_tensor(kinds[method]())
 
 
-class ElementGroup:
+class ElementGroup(NamedTuple):
     """Consecutive elements of one ``spec``: ``steps`` of them for each replica."""
 
-    def __init__(self, spec: Any, steps: int, elements: Iterator[Any]) -> None:
-        self.spec, self.steps, self.elements = spec, steps, elements
+    spec: Any
+    steps: int
+    elements: Iterator[Any]
 
 
 def groups_of(iterator: Any, steps: int, replicas: int) -> list[ElementGroup]:
@@ -161,7 +155,8 @@ def groups_of(iterator: Any, steps: int, replicas: int) -> list[ElementGroup]:
             break
     if not taken:
         raise errors.OutOfRangeError(None, None, "The data set has no more elements")
-    return [_group(elements, replicas) for elements in _neighbours(taken) if len(elements) >= replicas]
+    groups = [list(elements) for _, elements in groupby(taken, key=_shapes)]
+    return [_group(elements, replicas) for elements in groups if len(elements) >= replicas]
 
 
 def _check(spec: Any) -> None:
@@ -170,17 +165,6 @@ def _check(spec: Any) -> None:
             raise UnsupportedError(
                 f"The data set has elements of {type(leaf).__name__}, which the IPU does not take; make them dense"
             )
-
-
-def _neighbours(elements: Sequence[Any]) -> list[list[Any]]:
-    """Group consecutive elements of the same shapes."""
-    groups: list[list[Any]] = []
-    for element in elements:
-        if groups and _shapes(groups[-1][0]) == _shapes(element):
-            groups[-1].append(element)
-        else:
-            groups.append([element])
-    return groups
 
 
 def _shapes(element: Any) -> list[tuple[int, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tensorflow.python.util import nest
@@ -18,7 +19,6 @@ from ipu_emu.tensorflow.run.host_calls import translated
 from ipu_emu.tensorflow.run.program import Program
 from ipu_emu.tensorflow.run.variables import HostVariables
 from ipu_emu.tensorflow.trace.devices import on_ipu
-from ipu_emu.tensorflow.trace.frontend_state import seed
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, Section
 
 _STEPS: dict[str, tuple[str, str]] = {
@@ -91,17 +91,11 @@ class StepProgram:
         self._source.set(elements, self._options.infeed.get("prefetch_depth"), self._steps * self.replicas)
         pack = nest.pack_sequence_as
         self.program.enqueued = None if tell is None else lambda arrays: tell(pack(self._structure, arrays))
-        self.program.seed(*seed())
         try:
             with _errors_of_tensorflow():
-                _, changed = self.program.run(self._variables.inputs, self._variables.to_device())
-        except BaseException:
-            self.program.close()
-            self._variables.forget()
-            raise
+                self.program.run_with(self._variables, {})
         finally:
             self._source.close()
-        self._variables.to_host(changed)
         arrays = self._results._take()
         if self.replicas == 1:
             axis = 1 if self._results.keeps_all else 0
@@ -122,12 +116,10 @@ def _last(array: Any, count: int) -> Any:
     return mean_of(array[-count:], (0,))
 
 
-class _errors_of_tensorflow:  # noqa: N801
-    """Context manager that raises errors of the emulator as TensorFlow's."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if isinstance(error, EmulatorError):
-            raise translated(error) from None
+@contextmanager
+def _errors_of_tensorflow() -> Iterator[None]:
+    """Raise errors of the emulator in the ``with`` block as TensorFlow's."""
+    try:
+        yield
+    except EmulatorError as error:
+        raise translated(error) from None

@@ -11,13 +11,18 @@ from typing import Any
 from ipu_emu.errors import ArgumentError, ArgumentTypeError, EmulatorError, UnsupportedError
 from ipu_emu.program.schedules import ALL_IPUS
 from ipu_emu.tensorflow.run.feeds.queues import OutfeedMode, OutfeedQueue
-from ipu_emu.tensorflow.run.pipeline_arguments import PipelineArguments, PipelineStageOptions, StageFunction
+from ipu_emu.tensorflow.run.pipeline_arguments import (
+    GradientAccumulationReductionMethod,
+    PipelineArguments,
+    PipelineStageOptions,
+    StageFunction,
+)
 
 #: An error, where it is raised, and its text.
 _Rule = tuple[type[EmulatorError], Callable[[PipelineArguments], Any], str | Callable[[PipelineArguments], str]]
 _INT32 = 2**31 - 1
 _LIST = (list, tuple)
-_REDUCTIONS = ("SUM", "MEAN", "RUNNING_MEAN")
+_REDUCTIONS = tuple(GradientAccumulationReductionMethod.__members__)
 
 
 def check_call(call: PipelineArguments) -> None:
@@ -35,15 +40,6 @@ def _check(call: PipelineArguments, rules: tuple[_Rule, ...]) -> None:
     for error, wrong, text in rules:
         if wrong(call):
             raise error(text if isinstance(text, str) else text(call))
-
-
-def check_shards(ipus: int, shards: int) -> None:
-    """Raise EmulatorError for shards that cannot be spread over the IPUs of a device."""
-    if shards < 1 or ipus % shards:
-        raise EmulatorError(
-            f"Trying to compile a graph for an IPU device with {ipus} IPUs and {shards} shards. The number of shards "
-            "needs to divide the number of IPUs."
-        )
 
 
 def check_program(calls: Sequence[PipelineArguments]) -> None:

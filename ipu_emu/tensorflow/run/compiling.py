@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.gradients.gradient import GradientReduction
@@ -85,7 +84,7 @@ def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic:
         local=share.local,
         offset=share.offset,
         total=share.total,
-        io_tiles=int(_option(share, "io_tiles.num_io_tiles", 0)),
+        io_tiles=int(share.option("io_tiles.num_io_tiles", 0)),
         order=_order(imported, share),
         version="" if is_attached(share.system) else share.system.config.device_connection.version,
         model=uses_ipu_model(),
@@ -130,29 +129,21 @@ def _pipeline(imported: ImportedSection) -> PipelineOptions | None:
     return PipelineOptions(call.kind.name.lower(), iterations, concurrent, bool(pipeline.sharded))
 
 
-def _option(share: DeviceShare, path: str, default: Any) -> Any:
-    """An option of the configuration, by its dotted path."""
-    value = share.system.config
-    for name in path.split("."):
-        value = getattr(value, name, None)
-    return default if value is None else value
-
-
 def _order(imported: ImportedSection, share: DeviceShare) -> SelectionOrder:
     """The order of the IPUs of a replica on the device, which AUTO makes depend on the stages of a pipeline."""
     pipeline = imported.section.pipeline
     stages = None if pipeline is None else [ipu for entry in pipeline.call.mapping for ipu in entry]
-    chosen = _option(share, "selection_order", SelectionOrder.AUTO)
+    chosen = share.option("selection_order", SelectionOrder.AUTO)
     return chosen_order(SelectionOrder[chosen.name], stages)
 
 
 def _bucket_bytes(share: DeviceShare) -> int | None:
     names = ("maximum_cross_replica_sum_buffer_size", "maximum_reduce_many_buffer_size")
-    return max((int(_option(share, f"optimizations.{name}", 0)) for name in names), default=0) or None
+    return max((int(share.option(f"optimizations.{name}", 0)) for name in names), default=0) or None
 
 
 def _rounds(share: DeviceShare) -> bool:
-    chosen = _option(share, "floating_point_behaviour.esr", None)
+    chosen = share.option("floating_point_behaviour.esr", None)
     return getattr(chosen, "name", None) in ("ON", "REPLICA_IDENTICAL_ONLY")
 
 
@@ -166,7 +157,7 @@ def _locations(imported: ImportedSection, share: DeviceShare) -> TensorLocations
         activations = bool(call.offload_activations)
         accumulators = bool(call.offload_gradient_accumulation_buffers)
         weights = bool(call.offload_weights)
-    smallest = int(_option(share, "optimizations.minimum_remote_tensor_size", 128)) // 4
+    smallest = int(share.option("optimizations.minimum_remote_tensor_size", 128)) // 4
 
     def rule(off_chip: bool, sharded: bool = False) -> LocationRule:
         return LocationRule(StorageChoice(off_chip=off_chip, sharded=sharded), smallest, smallest)
@@ -177,7 +168,7 @@ def _locations(imported: ImportedSection, share: DeviceShare) -> TensorLocations
 
 
 def _recomputation(imported: ImportedSection, share: DeviceShare) -> Recomputation:
-    if not _option(share, "allow_recompute", False):
+    if not share.option("allow_recompute", False):
         return Recomputation.NONE
     pipeline = imported.section.pipeline
     if pipeline is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
@@ -29,6 +30,10 @@ class DeviceShare:
     total: int
     system: ConfiguredSystem = field(default_factory=ConfiguredSystem)
 
+    def option(self, path: str, default: Any) -> Any:
+        """An option of the configuration by its dotted path, ``default`` without a configuration."""
+        return default if self.system.config is None else attrgetter(path)(self.system.config)
+
 
 def configure(system: ConfiguredSystem) -> None:
     """Use ``system`` for all programs."""
@@ -51,6 +56,20 @@ def has_remote_memory(system: ConfiguredSystem) -> bool:
     return is_attached(system) or bool(system.config.device_connection.enable_remote_buffers)
 
 
+def ipus_for(shards: int) -> int:
+    """The IPUs of a replica with this number of shards, a power of two."""
+    return 1 << max(shards - 1, 0).bit_length()
+
+
+def check_shards(ipus: int, shards: int) -> None:
+    """Raise EmulatorError for shards that cannot be spread over the IPUs of a device."""
+    if shards < 1 or ipus % shards:
+        raise EmulatorError(
+            f"Trying to compile a graph for an IPU device with {ipus} IPUs and {shards} shards. The number of shards "
+            "needs to divide the number of IPUs."
+        )
+
+
 def share_of(device: int, shards: int) -> DeviceShare:
     """Return how a program that needs ``shards`` IPUs per replica uses a device; raise EmulatorError if it cannot."""
     system = configured()
@@ -59,13 +78,7 @@ def share_of(device: int, shards: int) -> DeviceShare:
             f"The program is placed on /device:IPU:{device}, and {len(system.devices)} devices are configured; set "
             "auto_select_ipus to a list with the number of IPUs of each device"
         )
-    ipus, needed = system.devices[device], 1
-    while needed < shards:
-        needed *= 2
-    if ipus % needed:
-        raise EmulatorError(
-            f"Trying to compile a graph for an IPU device with {ipus} IPUs and {needed} shards. The number of shards "
-            "needs to divide the number of IPUs."
-        )
+    ipus, needed = system.devices[device], ipus_for(shards)
+    check_shards(ipus, needed)
     local = ipus // needed
     return DeviceShare(needed, local, local * system.process_index, local * system.process_count, system)

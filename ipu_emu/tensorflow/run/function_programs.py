@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,7 +20,6 @@ from ipu_emu.tensorflow.run.feeds.element_source import GivenIterator
 from ipu_emu.tensorflow.run.program import Program
 from ipu_emu.tensorflow.run.variables import HostVariables
 from ipu_emu.tensorflow.trace.devices import on_ipu
-from ipu_emu.tensorflow.trace.frontend_state import seed
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
 
 #: The most programs of a function that are kept.
@@ -49,28 +47,9 @@ class FunctionPrograms:
         return program.run(leaves)
 
 
-@dataclass
-class _Arguments:
-    """The key of a program: the structure and kinds of its arguments, and the values of some."""
-
-    arguments: Any
-    kinds: list[Any]
-    settled: dict[int, NDArray[Any]] = field(default_factory=dict)
-
-    def fit(self, arguments: Any, leaves: list[Any]) -> bool:
-        """Whether other arguments can use the same program."""
-        try:
-            nest.assert_same_structure(self.arguments, arguments)
-        except (TypeError, ValueError):
-            return False
-        if [_kind(leaf) for leaf in leaves] != self.kinds:
-            return False
-        return all(np.array_equal(_array(leaves[number]), value) for number, value in self.settled.items())
-
-
 class _FunctionProgram:
     def __init__(self, function: Callable[..., Any], arguments: Any, leaves: list[Any], device: int) -> None:
-        self._arguments = _Arguments(arguments, [_kind(leaf) for leaf in leaves])
+        self._arguments, self._kinds = arguments, [_kind(leaf) for leaf in leaves]
         self._system = configured()
         self._names: dict[int, str] = {}
         self._iterators: dict[int, GivenIterator] = {}
@@ -82,7 +61,8 @@ class _FunctionProgram:
         self._program = Program(trace, tensors, trace.effects())
         self._variables = HostVariables(trace)
         numbers = {name: number for number, name in self._names.items()}
-        self._arguments.settled = {numbers[name]: trace.argument_values[name] for name in trace.settled}
+        #: The values of the arguments that the trace depends on.
+        self._settled = {numbers[name]: trace.argument_values[name] for name in trace.settled}
 
     def _called(self, function: Callable[..., Any], arguments: Any, leaves: list[Any]) -> Any:
         """Trace the function; return its result."""
@@ -114,21 +94,20 @@ class _FunctionProgram:
         return array_ops.identity(value)
 
     def fits(self, arguments: Any, leaves: list[Any]) -> bool:
-        return self._system == configured() and self._arguments.fit(arguments, leaves)
+        """Whether other arguments, of the same kinds and in part of the same values, can use the program."""
+        try:
+            nest.assert_same_structure(self._arguments, arguments)
+        except (TypeError, ValueError):
+            return False
+        if self._system != configured() or [_kind(leaf) for leaf in leaves] != self._kinds:
+            return False
+        return all(np.array_equal(_array(leaves[number]), value) for number, value in self._settled.items())
 
     def run(self, leaves: list[Any]) -> Any:
         for number, iterator in self._iterators.items():
             iterator.source.set(leaves[number])
-        inputs = self._variables.inputs | {name: _array(leaves[number]) for number, name in self._names.items()}
-        self._program.seed(*seed())
-        try:
-            results, changed = self._program.run(inputs, self._variables.to_device())
-        except BaseException:
-            self._program.close()
-            self._variables.forget()
-            raise
-        self._variables.to_host(changed)
-        values = iter(results)
+        inputs = {name: _array(leaves[number]) for number, name in self._names.items()}
+        values = iter(self._program.run_with(self._variables, inputs))
         with uninterrupted():
             outputs = [None if result is None else ops.convert_to_tensor(next(values)) for result in self._results]
         return nest.pack_sequence_as(self._structure, outputs)

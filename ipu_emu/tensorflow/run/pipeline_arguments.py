@@ -28,12 +28,24 @@ class RecomputationMode(Enum):
     RecomputeAndBackpropagateInterleaved = "Recompute_and_backpropagate_interleaved"
 
 
-class ReductionMethod(Enum):
+class GradientAccumulationReductionMethod(Enum):
     """How the gradients of mini-batches are combined."""
 
     SUM = 0
     MEAN = 1
     RUNNING_MEAN = 2
+
+    @classmethod
+    def parse(cls, value: Any) -> GradientAccumulationReductionMethod:
+        """Return a member given as such or by name in any letter case; raise ValueError for others."""
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str) and value.upper() in cls.__members__:
+            return cls[value.upper()]
+        raise ValueError(
+            f"Cannot parse {value!r} as one of {', '.join(cls.__members__)}; give a member of "
+            "GradientAccumulationReductionMethod or one of these names"
+        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +104,7 @@ class PipelineArguments:
     outfeed_mask: Sequence[bool] | None = None
     accumulate_outfeed: bool = False
     accumulate_outfeed_dtype: Any = None
-    reduction_method: ReductionMethod | str = ReductionMethod.SUM
+    reduction_method: GradientAccumulationReductionMethod | str = GradientAccumulationReductionMethod.SUM
     name: str = "pipeline"
     allow_recompute: bool = False
     io_tiles: bool = False

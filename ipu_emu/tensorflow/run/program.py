@@ -41,7 +41,8 @@ from ipu_emu.tensorflow.run.environment import flags, warn_of_flags
 from ipu_emu.tensorflow.run.feeding import RunData, StopRequested
 from ipu_emu.tensorflow.run.measured_runs import MeasuredRuns, is_synthetic
 from ipu_emu.tensorflow.run.section_work import divided_work
-from ipu_emu.tensorflow.run.variables import read_variable, write_variable
+from ipu_emu.tensorflow.run.variables import HostVariables, read_variable, write_variable
+from ipu_emu.tensorflow.trace.frontend_state import seed
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
 from popdist_py.files.atomic_write import replace_file
 from popdist_py.trace import Category, span
@@ -115,14 +116,13 @@ class Program:
     def _check_pipelines(self) -> None:
         sections = [(part.section, part.section.pipeline.call) for part in self.work if part.section.pipeline]
         check_program([call for _, call in sections])
-        config = self.share.system.config
         for section, call in sections:
             count = call.gradient_accumulation_count
             late = section.count is not None and isinstance(count, int)
             configured = replace(
                 call,
-                allow_recompute=bool(getattr(config, "allow_recompute", False)),
-                io_tiles=bool(config is not None and config.io_tiles.num_io_tiles),
+                allow_recompute=self.share.option("allow_recompute", False),
+                io_tiles=self.share.option("io_tiles.num_io_tiles", 0) > 0,
                 remote_memory=has_remote_memory(self.share.system),
                 gradient_accumulation_count=partial(int, count) if late else count,
                 late=True,
@@ -193,16 +193,26 @@ class Program:
 
     # Running
 
-    def seed(self, value: int, times: int) -> None:
-        """Set the seed of random numbers, if it has not been set ``times`` times already."""
-        with self._lock:
-            if times == self._seeded:
-                return
-            self._seeded = times
-            self._seed = value
-            for sections in self._loaded.values():
-                for section in sections:
-                    section.engine.seed, section.engine.steps = value, 0
+    def _set_seed(self) -> None:
+        """Start counting steps anew if the seed of random numbers has been set since the last run."""
+        value, times = seed()
+        if times == self._seeded:
+            return
+        self._seeded, self._seed = times, value
+        for sections in self._loaded.values():
+            for section in sections:
+                section.engine.seed, section.engine.steps = value, 0
+
+    def run_with(self, variables: HostVariables, inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """Run with TensorFlow's variables, and ``inputs``; return the results. An error unloads the program."""
+        try:
+            results, changed = self.run({**variables.inputs, **inputs}, variables.to_device())
+        except BaseException:
+            self.close()
+            variables.forget()
+            raise
+        variables.to_host(changed)
+        return results
 
     def run(
         self, inputs: Mapping[str, NDArray[Any]], variables: dict[str, NDArray[Any]]
@@ -213,6 +223,7 @@ class Program:
         Without a device only compile, and return zeros.
         """
         with self._lock:
+            self._set_seed()
             self.stop.clear()  # Ctrl-C during compilation ends the first step
             loaded = self._load(self._counts(inputs))
             if not is_attached(self.share.system):
@@ -392,8 +403,7 @@ def _chosen(arrays: list[NDArray[Any]], when: NDArray[Any]) -> list[NDArray[Any]
 
 def _watches(share: DeviceShare) -> bool:
     """Whether a run stops at the first infinity or NaN."""
-    behaviour = getattr(share.system.config, "floating_point_behaviour", None)
-    return any(getattr(behaviour, name, False) for name in ("inv", "div0", "oflo"))
+    return any(share.option(f"floating_point_behaviour.{name}", False) for name in ("inv", "div0", "oflo"))
 
 
 def _warn_of_drift(imported: ImportedSection, share: DeviceShare) -> None:
@@ -409,8 +419,7 @@ def _warn_of_drift(imported: ImportedSection, share: DeviceShare) -> None:
 
 def norm_group(share: DeviceShare) -> int:
     """The number of replicas that share statistics of batch normalisation; raise EmulatorError if it is invalid."""
-    experimental = getattr(getattr(share.system.config, "norms", None), "experimental", None)
-    size = int(getattr(experimental, "distributed_batch_norm_replica_group_size", 1) or 1)
+    size = int(share.option("norms.experimental.distributed_batch_norm_replica_group_size", 1))
     if share.total % size:
         raise EmulatorError(
             f"The number of replicas ({share.total}) must be divisible by distributed_batch_norm_replica_group_size "

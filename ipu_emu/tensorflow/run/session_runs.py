@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any
 from weakref import WeakSet, ref
 
@@ -18,91 +19,79 @@ from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 _TICK = 0.05
 
 
-class SessionRuns:
-    """The programs of each graph, and how a session runs them."""
+def add(graph: Any, program: Program) -> None:
+    """Note that ``program``, which ``graph`` holds, runs in sessions of it."""
+    frontend_state().programs.setdefault(graph, []).append(ref(program))
 
-    @classmethod
-    def add(cls, graph: Any, program: Program) -> None:
-        """Note that ``program``, which ``graph`` holds, runs in sessions of it."""
-        frontend_state().programs.setdefault(graph, []).append(ref(program))
 
-    @classmethod
-    def has_programs(cls, graph: Any) -> bool:
-        """Whether a session of ``graph`` may run a program."""
-        return graph in frontend_state().programs
+def has_programs(graph: Any) -> bool:
+    """Whether a session of ``graph`` may run a program."""
+    return graph in frontend_state().programs
 
-    @classmethod
-    def programs(cls) -> dict[Any, list[Program]]:
-        """The programs of each graph."""
-        return {
-            graph: [program for reference in held if (program := reference()) is not None]
-            for graph, held in frontend_state().programs.items()
-        }
 
-    @classmethod
-    def listings(cls, graph: Any) -> list[str]:
-        """The texts of the executables of ``graph`` that have been made."""
-        return [text for program in cls.programs().get(graph, ()) for text in program.listings()]
+def _programs_of(graph: Any) -> list[Program]:
+    references = frontend_state().programs.get(graph, ())
+    return [program for reference in references if (program := reference()) is not None]
 
-    @classmethod
-    def add_infeed(cls, graph: Any, infeed: Any) -> None:
-        """Note that sessions of ``graph`` start ``infeed``."""
-        frontend_state().infeeds.setdefault(graph, WeakSet()).add(infeed)
 
-    @classmethod
-    def opened(cls, session: Any) -> None:
-        """Note a session that runs something."""
-        if session.graph in frontend_state().infeeds:
-            frontend_state().sessions.setdefault(session.graph, WeakSet()).add(session)
+def listings(graph: Any) -> list[str]:
+    """The texts of the executables of ``graph`` that have been made."""
+    return [text for program in _programs_of(graph) for text in program.listings()]
 
-    @classmethod
-    def closed(cls, session: Any) -> None:
-        """Report the digest of the variables that programs changed; stop infeeds that no other session uses."""
-        written: dict[str, Any] = {}
-        for program in cls.programs().get(session.graph, ()):
-            written |= program.written
-            program.written = {}
-        if written:
-            report_digest(written)
-        others = frontend_state().sessions.get(session.graph)
-        if others is not None and session in others:
-            others.discard(session)
-            for infeed in [] if others else list(frontend_state().infeeds[session.graph]):
-                infeed.stop()
 
-    @classmethod
-    def run(cls, call: Callable[[], Any]) -> Any:
-        """Return what ``call`` returns, in a thread of its own where Ctrl-C can end it."""
-        if threading.current_thread() is not threading.main_thread():
-            return call()
-        outcome: dict[str, Any] = {}
-        done = threading.Event()
+def add_infeed(graph: Any, infeed: Any) -> None:
+    """Note that sessions of ``graph`` start ``infeed``."""
+    frontend_state().infeeds.setdefault(graph, WeakSet()).add(infeed)
 
-        def work() -> None:
-            try:
-                outcome["result"] = call()
-            except BaseException as error:
-                outcome["error"] = error
-            finally:
-                done.set()
 
-        thread = threading.Thread(target=work, name="session.run", daemon=True)
-        thread.start()
+def opened(session: Any) -> None:
+    """Note a session that runs something."""
+    if session.graph in frontend_state().infeeds:
+        frontend_state().sessions.setdefault(session.graph, WeakSet()).add(session)
+
+
+def closed(session: Any) -> None:
+    """Report the digest of the variables that programs changed; stop infeeds that no other session uses."""
+    written: dict[str, Any] = {}
+    for program in _programs_of(session.graph):
+        written |= program.written
+        program.written = {}
+    if written:
+        report_digest(written)
+    others = frontend_state().sessions.get(session.graph)
+    if others is not None and session in others:
+        others.discard(session)
+        for infeed in [] if others else list(frontend_state().infeeds[session.graph]):
+            infeed.stop()
+
+
+def run(call: Callable[[], Any]) -> Any:
+    """Return what ``call`` returns, in a thread of its own where Ctrl-C can end it."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    outcome: Future[Any] = Future()
+
+    def work() -> None:
         try:
-            while not done.wait(_TICK):
-                pass
-        except KeyboardInterrupt:
-            cls.stop()
-            done.wait(1.0)
-            raise
-        thread.join()
-        if "error" in outcome:
-            raise outcome["error"]
-        return outcome["result"]
+            outcome.set_result(call())
+        except BaseException as error:
+            outcome.set_exception(error)
 
-    @classmethod
-    def stop(cls) -> None:
-        """Ask all programs to end their current run."""
-        for programs in cls.programs().values():
-            for program in programs:
-                program.stop.set()
+    thread = threading.Thread(target=work, name="session.run", daemon=True)
+    thread.start()
+    try:
+        while not wait([outcome], _TICK).done:
+            pass
+    except KeyboardInterrupt:
+        stop()
+        wait([outcome], 1.0)
+        raise
+    thread.join()
+    return outcome.result()
+
+
+def stop() -> None:
+    """Ask all programs to end their current run."""
+    for graph in list(frontend_state().programs):
+        for program in _programs_of(graph):
+            program.stop.set()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ipu_emu.tensorflow.trace.frontend_state import frontend_state
+from ipu_emu.tensorflow.trace.frontend_state import frontend_state, pushed
 
 _IPU = re.compile(r"(?:^|/)(?:device:)?IPU:?(\d+)?$", re.IGNORECASE)
 
@@ -27,11 +27,7 @@ def current_device() -> int | None:
 def on_ipu(number: int) -> Iterator[None]:
     """Place ops on an IPU device."""
     state = frontend_state()
-    devices = state.devices
-    devices.append(number)
     for trace in state.traces:
         trace.device = number if trace.device is None else trace.device
-    try:
+    with pushed(state.devices, number):
         yield
-    finally:
-        devices.pop()

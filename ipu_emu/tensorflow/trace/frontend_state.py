@@ -6,6 +6,8 @@ The finder of these modules holds it, from its installation to its removal.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -48,6 +50,16 @@ def frontend_state() -> FrontendState:
     raise EmulatorError(
         "TensorFlow for the IPU is not installed in this process; import ipu_emu.tensorflow.install first"
     )
+
+
+@contextmanager
+def pushed(scopes: list[Any], value: Any) -> Iterator[None]:
+    """Keep ``value`` on a stack of open scopes in the ``with`` block."""
+    scopes.append(value)
+    try:
+        yield
+    finally:
+        scopes.pop()
 
 
 def set_seed(value: int) -> None:

@@ -21,7 +21,7 @@ from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.ops import array_ops, control_flow_ops, gen_script_ops, handle_data_util, variable_scope
 from tensorflow.python.util import nest
 
-from ipu_emu.tensorflow.trace.frontend_state import frontend_state
+from ipu_emu.tensorflow.trace.frontend_state import frontend_state, pushed
 
 _MARKER = "_ipu_marker"
 
@@ -84,6 +84,10 @@ class Section:
     def holds(self, index: int) -> bool:
         """Whether the op with this index belongs to the section."""
         return self.start <= index < self.end
+
+    def carry(self, initial: Sequence[Any], starts: Sequence[Any], ends: Sequence[Any]) -> None:
+        """Carry values from one iteration to the next."""
+        self.carried += [Carried(*entry) for entry in zip(initial, starts, ends, strict=True)]
 
     def divide(self) -> None:
         """Divide the iterations of a loop with gradient accumulation into batches of micro-batches."""
@@ -161,6 +165,19 @@ class FunctionTrace:
         tensor = array_ops.placeholder(dtype, shape, name=name or kind)
         self.markers[tensor.op.name] = Marker(kind, data)
         return tensor
+
+    def element(self, queue: Any, spec: Any) -> Any:
+        """The tensors, in the structure of ``spec``, of an element of ``queue``; each call takes another element."""
+        use = self.position()
+        flat = [
+            self.placeholder(leaf.dtype, leaf.shape, "infeed", (queue, number, use), f"element_{number}")
+            for number, leaf in enumerate(nest.flatten(spec))
+        ]
+        return nest.pack_sequence_as(spec, flat)
+
+    def starts(self, initial: Sequence[Any]) -> list[Any]:
+        """The tensors at the start of an iteration for the values that a loop carries."""
+        return [self.placeholder(value.dtype, value.shape, "carried", None, "carried") for value in initial]
 
     def effect(self, tensors: Sequence[Any], kind: str, data: Any = None, name: str | None = None) -> Any:
         """Return a marked op without outputs that reads ``tensors``."""
@@ -243,7 +260,7 @@ class FunctionTrace:
 
     def call(self, function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
         """Call ``function`` with placeholders for ``inputs``, tensors of the enclosing graph; return its result."""
-        with tracing(self), self.graph.as_default():
+        with pushed(frontend_state().traces, self), self.graph.as_default():
             scope = variable_scope.variable_scope(variable_scope.get_variable_scope(), use_resource=True)
             with scope, variable_scope.variable_creator_scope(self._create_variable):
                 self.arguments = [self.graph.capture(tensor) for tensor in inputs]
@@ -291,17 +308,6 @@ def current_trace() -> FunctionTrace | None:
     """The trace that is being built, None outside of compiled functions."""
     traces = frontend_state().traces
     return traces[-1] if traces else None
-
-
-@contextmanager
-def tracing(trace: FunctionTrace) -> Iterator[FunctionTrace]:
-    """Make ``trace`` the current one."""
-    traces = frontend_state().traces
-    traces.append(trace)
-    try:
-        yield trace
-    finally:
-        traces.pop()
 
 
 def is_resource(tensor: Any) -> bool:

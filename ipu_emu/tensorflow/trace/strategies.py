@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tensorflow.python.framework import indexed_slices, ops
 
 from ipu_emu.tensorflow.trace.collectives import cross_replica_sum
-from ipu_emu.tensorflow.trace.frontend_state import frontend_state
+from ipu_emu.tensorflow.trace.frontend_state import frontend_state, pushed
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
 
 
-@contextmanager
-def in_strategy(strategy: Any) -> Iterator[None]:
-    """Make ``strategy`` the current one in the ``with`` block."""
-    strategies = frontend_state().strategies
-    strategies.append(strategy)
-    try:
-        yield
-    finally:
-        strategies.pop()
+def in_strategy(strategy: Any) -> AbstractContextManager[None]:
+    """Make ``strategy`` the current one in a ``with`` block."""
+    return pushed(frontend_state().strategies, strategy)
 
 
 def current_strategy() -> Any:
@@ -30,15 +23,9 @@ def current_strategy() -> Any:
     return strategies[-1] if strategies else None
 
 
-@contextmanager
-def reducing_gradients(active: bool) -> Iterator[None]:
-    """Sum gradients over replicas in the ``with`` block, if ``active``."""
-    reducing = frontend_state().reducing
-    reducing.append(active)
-    try:
-        yield
-    finally:
-        reducing.pop()
+def reducing_gradients(active: bool) -> AbstractContextManager[None]:
+    """Sum gradients over replicas in a ``with`` block, if ``active``."""
+    return pushed(frontend_state().reducing, active)
 
 
 def reduced_gradient(trace: FunctionTrace, gradient: Any) -> Any:

@@ -7,7 +7,6 @@ iteration.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,53 +28,42 @@ MOST_UNROLLED = 4096
 _NUMBERS = (bool, int, float, np.ndarray, np.generic)
 
 
-def range_loop(before: Any) -> Any:
+def range_loop(
+    before: Any, iterated: Any, extra_test: Any, body: Any, get_state: Any, set_state: Any, names: Any, options: Any
+) -> None:
     """``for i in tf.range(...)`` of AutoGraph."""
-
-    @functools.wraps(before)
-    def loop(
-        iterated: Any, extra_test: Any, body: Any, get_state: Any, set_state: Any, names: Any, options: Any
-    ) -> None:
-        trace = _trace()
-        numbers = None if trace is None or extra_test is not None else _numbers(trace, iterated)
-        if trace is None or numbers is None:
-            before(iterated, extra_test, body, get_state, set_state, names, options)
-            return
-        state = _State(get_state, set_state, names)
-        if _is_outermost(trace) and state.fits():
-            if len(numbers):
-                _section(trace, numbers, body, state)
-            return
-        if len(numbers) > MOST_UNROLLED:
-            before(iterated, extra_test, body, get_state, set_state, names, options)
-            return
-        for number in numbers:
-            body(ops.convert_to_tensor(number))
-
-    return loop
+    trace = _trace()
+    numbers = None if trace is None or extra_test is not None else _numbers(trace, iterated)
+    if trace is None or numbers is None:
+        before(iterated, extra_test, body, get_state, set_state, names, options)
+        return
+    state = _State(get_state, set_state, names)
+    if _is_outermost(trace) and state.fits():
+        if len(numbers):
+            _section(trace, numbers, body, state)
+        return
+    if len(numbers) > MOST_UNROLLED:
+        before(iterated, extra_test, body, get_state, set_state, names, options)
+        return
+    for number in numbers:
+        body(ops.convert_to_tensor(number))
 
 
-def while_loop(before: Any) -> Any:
+def while_loop(before: Any, test: Any, body: Any, get_state: Any, set_state: Any, names: Any, options: Any) -> None:
     """``while condition:`` of AutoGraph, and loops over ranges that are not known or may break."""
-
-    @functools.wraps(before)
-    def loop(test: Any, body: Any, get_state: Any, set_state: Any, names: Any, options: Any) -> None:
-        trace, state = _trace(), _State(get_state, set_state, names)
-        if trace is None or not _is_outermost(trace) or not state.fits():
-            before(test, body, get_state, set_state, names, options)
-            return
-        initial = state.initial()
-        first = ops.convert_to_tensor(test())
-        section = Section("while", trace.position())
-        with trace.in_section(section):
-            starts = state.start(trace, initial)
-            body()
-            ends = state.ends(starts)
-            section.carried = [Carried(*entry) for entry in zip(initial, starts, ends, strict=True)]
-            section.condition = ops.convert_to_tensor(test())
-            section.count = (first, None)
-
-    return loop
+    trace, state = _trace(), _State(get_state, set_state, names)
+    if trace is None or not _is_outermost(trace) or not state.fits():
+        before(test, body, get_state, set_state, names, options)
+        return
+    initial = state.initial()
+    first = ops.convert_to_tensor(test())
+    section = Section("while", trace.position())
+    with trace.in_section(section):
+        starts = state.start(trace, initial)
+        body()
+        section.carry(initial, starts, state.ends(starts))
+        section.condition = ops.convert_to_tensor(test())
+        section.count = (first, None)
 
 
 def _trace() -> FunctionTrace | None:
@@ -107,8 +95,7 @@ def _section(trace: FunctionTrace, numbers: NDArray[Any], body: Callable[[Any], 
         starts = state.start(trace, initial)
         number = trace.placeholder(first.dtype, first.shape, "carried", None, "number")
         body(number)
-        ends = state.ends(starts)
-        section.carried = [Carried(*entry) for entry in zip(initial, starts, ends, strict=True)]
+        section.carry(initial, starts, state.ends(starts))
         if number.consumers() or any(number is value for value in nest.flatten(state.values())):
             step = numbers[1] - numbers[0] if len(numbers) > 1 else numbers.dtype.type(1)
             section.carried.append(Carried(first, number, number + step))
@@ -147,7 +134,7 @@ class _State:
 
     def start(self, trace: FunctionTrace, initial: Sequence[Any]) -> list[Any]:
         """Set the variables to the values at the start of an iteration, and return these."""
-        starts = [trace.placeholder(value.dtype, value.shape, "carried", None, "carried") for value in initial]
+        starts = trace.starts(initial)
         remaining = iter(starts)
         self.put([
             nest.map_structure(lambda leaf: next(remaining) if _is_carried(leaf) else leaf, value)

@@ -20,15 +20,15 @@ def test_every_mapping_has_the_same_bits(tf: Any, ipu: Any, configure: Any) -> N
 @pytest.fixture
 def programs(tf: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The programs that sessions run, which live as long as their graphs."""
-    from ipu_emu.tensorflow.run.session_runs import SessionRuns
+    from ipu_emu.tensorflow.run import session_runs
 
-    created, before = [], SessionRuns.add
+    created, before = [], session_runs.add
 
     def add(graph: Any, program: Any) -> None:
         created.append(program)
         before(graph, program)
 
-    monkeypatch.setattr(SessionRuns, "add", add)
+    monkeypatch.setattr(session_runs, "add", add)
     return created
 
 

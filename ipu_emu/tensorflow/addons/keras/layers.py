@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tensorflow.python.framework import dtypes
-from tensorflow.python.ops import array_ops, math_ops, nn_impl
+from tensorflow.python.ops import math_ops
 from tf_keras import activations, initializers
 from tf_keras import layers as keras_layers
 
 from ipu_emu.session.options.without_effect import say_without_effect, without_effect
 from ipu_emu.tensorflow.api.ops.embedding_ops import embedding_lookup
+from ipu_emu.tensorflow.api.ops.normalization_ops import checked_groups, normalised, scaled
 from ipu_emu.tensorflow.api.ops.pipelining_ops import recomputation_checkpoint
 from ipu_emu.tensorflow.trace.collectives import assume_equal_across_replicas
 from ipu_emu.tensorflow.trace.function_trace import current_trace
@@ -122,9 +123,7 @@ class GroupNormalization(keras_layers.Layer):  # type: ignore[misc]
 
     def groups_of(self, channels: int) -> int:
         """The number of groups; raise ValueError if it does not divide the channels."""
-        if channels % self.groups:
-            raise ValueError(f"{channels} channels cannot be divided into {self.groups} groups")
-        return self.groups
+        return checked_groups(channels, self.groups)
 
     def build(self, input_shape: Any) -> None:
         """Create gamma and beta."""
@@ -135,22 +134,9 @@ class GroupNormalization(keras_layers.Layer):  # type: ignore[misc]
         super().build(input_shape)
 
     def call(self, inputs: Any, training: Any = None) -> Any:
-        rank, axis = len(inputs.shape), self.channels_axis % len(inputs.shape)
-        shape = array_ops.shape(inputs)
-        channels = int(inputs.shape[axis])
-        groups = self.groups_of(channels)
-        split = [channels // groups, groups] if self.strided_channel_grouping else [groups, channels // groups]
-        wide = array_ops.reshape(inputs, array_ops.concat([shape[:axis], split, shape[axis + 1 :]], 0))
-        group = axis + 1 if self.strided_channel_grouping else axis
-        axes = [dim for dim in range(1, rank + 1) if dim != group]
-        mean, variance = nn_impl.moments_v2(wide, axes, keepdims=True)
-        output = array_ops.reshape((wide - mean) * math_ops.rsqrt(variance + self.epsilon), shape)
-        output.set_shape(inputs.shape)
-        ones = [1] * rank
-        ones[axis] = channels
-        if self.gamma is not None:
-            output = output * array_ops.reshape(self.gamma, ones)
-        return output if self.beta is None else output + array_ops.reshape(self.beta, ones)
+        axis, strided = self.channels_axis % len(inputs.shape), self.strided_channel_grouping
+        groups = self.groups_of(int(inputs.shape[axis]))
+        return scaled(normalised(inputs, groups, axis, self.epsilon, strided=strided), axis, self.gamma, self.beta)
 
     def get_config(self) -> Any:
         names = ("groups", "channels_axis", "center", "scale", "epsilon", "strided_channel_grouping")

@@ -14,6 +14,7 @@ import json
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from time import sleep
@@ -49,7 +50,7 @@ class NamedCollectives:
     def __init__(self, most_rounds: int = 3200) -> None:
         self.most_rounds = most_rounds
         self._posted: defaultdict[str, deque[_Posted]] = defaultdict(deque)
-        self._results: defaultdict[str, deque[Callable[[], Any]]] = defaultdict(deque)
+        self._results: defaultdict[str, deque[Future[Any]]] = defaultdict(deque)
         self._graphs: WeakSet[Any] = WeakSet()
         self._serving, self._wake = Lock(), Event()
 
@@ -66,7 +67,7 @@ class NamedCollectives:
             self._wake.set()
 
         def take() -> Any:
-            return self._results[name].popleft()()
+            return self._results[name].popleft().result()
 
         with ops.control_dependencies([host_call(post, [tensor], [], f"{scope}_post")]):
             done = queue.dequeue()
@@ -102,7 +103,8 @@ class NamedCollectives:
                 try:
                     common = _common(own, idle >= self.most_rounds)
                 except BaseException as error:
-                    self._give_up(own, error, run)
+                    for name in own:
+                        self._call(name, run, error)
                     continue
                 for name in common:
                     self._call(name, run)
@@ -110,30 +112,18 @@ class NamedCollectives:
                 if idle:
                     sleep(_QUICK_TICK if idle < _QUICK_ROUNDS else _TICK)
 
-    def _call(self, name: str, run: Callable[[Any], Any]) -> None:
-        """Call a collective that all instances have posted."""
+    def _call(self, name: str, run: Callable[[Any], Any], error: BaseException | None = None) -> None:
+        """Call a collective that all instances have posted, or raise ``error`` in the op that waits for it."""
         function, tell = self._posted[name].popleft()
+        result: Future[Any] = Future()
         try:
-            result = function()
-        except BaseException as error:
-            self._results[name].append(_raising(error))
-        else:
-            self._results[name].append(lambda: result)
+            if error is not None:
+                raise error
+            result.set_result(function())
+        except BaseException as failure:
+            result.set_exception(failure)
+        self._results[name].append(result)
         run(tell)
-
-    def _give_up(self, names: list[str], error: BaseException, run: Callable[[Any], Any]) -> None:
-        """Raise ``error`` in all waiting collectives."""
-        for name in names:
-            _, tell = self._posted[name].popleft()
-            self._results[name].append(_raising(error))
-            run(tell)
-
-
-def _raising(error: BaseException) -> Callable[[], Any]:
-    def result() -> Any:
-        raise error
-
-    return result
 
 
 def _common(own: list[str], is_last: bool) -> list[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -162,7 +164,8 @@ class IPUEstimator:
 
         def body(*flat: Any) -> Any:
             features, labels = _apart(nest.pack_sequence_as(structure, list(flat)))
-            spec = self._called(features, labels, mode)
+            known = {"labels": labels, "mode": mode, "params": self.params, "config": self.config}
+            spec = called_with(self._model_fn, features, **known)
             if not isinstance(spec, EstimatorSpec):
                 raise ValueError(f"`model_fn` must return an EstimatorSpec, found {type(spec).__name__}")
             self._keep_hooks(spec, mode)
@@ -195,14 +198,25 @@ class IPUEstimator:
             metrics = function(**tensors) if isinstance(tensors, dict) else function(*tensors)
         return [outfeed.enqueue({"loss": spec.loss, **{name: metric[1] for name, metric in (metrics or {}).items()}})]
 
-    def _called(self, features: Any, labels: Any, mode: str) -> Any:
-        """Call the model function with the arguments that are in its signature."""
-        known = {"labels": labels, "mode": mode, "params": self.params, "config": self.config}
-        names = inspect.signature(self._model_fn).parameters
-        return self._model_fn(features, **{name: value for name, value in known.items() if name in names})
-
-    def _graph(self, mode: str, input_fn: Callable[..., Any]) -> _Graph:
-        return _Graph(self.config, mode, input_fn, self.params)
+    @contextmanager
+    def _graph(self, mode: str, input_fn: Callable[..., Any]) -> Iterator[tuple[Any, Any]]:
+        """A graph with the infeed of an input function, for which the system is configured."""
+        ipus = self.config.ipu_run_config
+        options = ipus.ipu_options
+        if options is None:
+            options = IPUConfig()
+            options.auto_select_ipus = ipus.num_replicas * ipus.num_shards
+        options.configure_ipu_system()
+        with tf.Graph().as_default():
+            tf.set_random_seed(self.config.tf_random_seed)
+            with tf.variable_scope("", use_resource=True):
+                tf.train.get_or_create_global_step()
+            dataset = called_with(input_fn, mode=mode, params=self.params)
+            if not isinstance(dataset, tf.data.Dataset | tf.compat.v2.data.Dataset):
+                raise ValueError(f"`input_fn` must return a tf.data.Dataset, found {type(dataset).__name__}")
+            structure = nest.map_structure(lambda spec: 0, dataset.element_spec)
+            flat = dataset.map(lambda *element: tuple(nest.flatten(element)))
+            yield IPUInfeedQueue(flat, prefetch_depth=ipus.prefetch_depth), structure
 
     def _session(self, hooks: Sequence[Any] | None, queue: Any, saver: Any, checkpoint: str | None = None) -> Any:
         """A session with the variables of the latest checkpoint and a running infeed."""
@@ -219,35 +233,10 @@ class IPUEstimator:
         return tf.train.MonitoredSession(creator, hooks=[*(hooks or ()), *self._own_hooks])
 
 
-class _Graph:
-    """A graph with the infeed of an input function, for which the system is configured."""
-
-    def __init__(self, config: RunConfig, mode: str, input_fn: Callable[..., Any], params: dict[str, Any]) -> None:
-        self.config, self.mode, self.input_fn, self.params = config, mode, input_fn, params
-        self._default: Any = None
-
-    def __enter__(self) -> tuple[Any, Any]:
-        ipus = self.config.ipu_run_config
-        options = ipus.ipu_options
-        if options is None:
-            options = IPUConfig()
-            options.auto_select_ipus = ipus.num_replicas * ipus.num_shards
-        options.configure_ipu_system()
-        self._default = tf.Graph().as_default()
-        self._default.__enter__()
-        tf.set_random_seed(self.config.tf_random_seed)
-        with tf.variable_scope("", use_resource=True):
-            tf.train.get_or_create_global_step()
-        names = inspect.signature(self.input_fn).parameters
-        dataset = self.input_fn(**{name: getattr(self, name) for name in ("mode", "params") if name in names})
-        if not isinstance(dataset, tf.data.Dataset | tf.compat.v2.data.Dataset):
-            raise ValueError(f"`input_fn` must return a tf.data.Dataset, found {type(dataset).__name__}")
-        structure = nest.map_structure(lambda spec: 0, dataset.element_spec)
-        flat = dataset.map(lambda *element: tuple(nest.flatten(element)))
-        return IPUInfeedQueue(flat, prefetch_depth=ipus.prefetch_depth), structure
-
-    def __exit__(self, *raised: Any) -> None:
-        self._default.__exit__(*raised)
+def called_with(function: Callable[..., Any], *arguments: Any, **known: Any) -> Any:
+    """Call ``function`` with ``arguments``, and those of ``known`` that are in its signature."""
+    names = inspect.signature(function).parameters
+    return function(*arguments, **{name: value for name, value in known.items() if name in names})
 
 
 def _apart(element: Any) -> tuple[Any, Any]:
@@ -257,14 +246,12 @@ def _apart(element: Any) -> tuple[Any, Any]:
 
 def _rows(session: Any, operation: Any, taken: Any, runs: int | None) -> Iterator[Any]:
     """Yield what each run enqueues, for ``runs`` runs or until the end of the data."""
-    done = 0
-    while runs is None or done < runs:
+    for _ in islice(count(), runs):
         try:
             session.run(operation)
         except tf.errors.OutOfRangeError:
             return
         yield _plain(session).run(taken)
-        done += 1
 
 
 def _examples(row: Any, single: bool) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from tensorflow.python.util import nest
 
 from ipu_emu.tensorflow.api import ipu_compiler, scopes
-from ipu_emu.tensorflow.api.estimator.ipu_estimator import IPUEstimator
+from ipu_emu.tensorflow.api.estimator.ipu_estimator import IPUEstimator, called_with
 from ipu_emu.tensorflow.api.estimator.specs import IPUPipelineEstimatorSpec, ModeKeys
 from ipu_emu.tensorflow.api.ops.pipelining_ops import pipeline
 
@@ -18,8 +18,7 @@ class IPUPipelineEstimator(IPUEstimator):
     """``model_fn(mode, params)`` returns an IPUPipelineEstimatorSpec; ``iterations_per_loop`` counts mini-batches."""
 
     def _program(self, mode: str, queue: Any, structure: Any, outfeed: Any, iterations: int) -> Any:
-        known = {"mode": mode, "params": self.params, "config": self.config}
-        spec = self._spec(known)
+        spec = self._spec(mode)
         self._keep_hooks(spec, mode)
         count = spec.gradient_accumulation_count or max(iterations, len(spec.computational_stages))
         iterations = iterations if mode != ModeKeys.PREDICT else count
@@ -67,11 +66,8 @@ class IPUPipelineEstimator(IPUEstimator):
         with scopes.ipu_scope(f"/device:IPU:{self.config.ipu_run_config.ordinal}"):
             return ipu_compiler.compile(program)
 
-    def _spec(self, known: dict[str, Any]) -> IPUPipelineEstimatorSpec:
-        import inspect
-
-        names = inspect.signature(self._model_fn).parameters
-        spec = self._model_fn(**{name: value for name, value in known.items() if name in names})
+    def _spec(self, mode: str) -> IPUPipelineEstimatorSpec:
+        spec = called_with(self._model_fn, mode=mode, params=self.params, config=self.config)
         if not isinstance(spec, IPUPipelineEstimatorSpec):
             raise ValueError(f"`model_fn` must return an IPUPipelineEstimatorSpec, found {type(spec).__name__}")
         if spec.mode == ModeKeys.TRAIN:

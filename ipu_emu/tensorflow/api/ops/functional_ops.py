@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,15 +18,7 @@ def outlined_function(
     name: str | None = None,
 ) -> Any:
     """Decorate a function whose calls may share code; results do not depend on it."""
-
-    def decorate(inner: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(inner)
-        def call(*arguments: Any, **named: Any) -> Any:
-            return inner(*arguments, **named)
-
-        return call
-
-    return decorate if func is None else decorate(func)
+    return (lambda inner: inner) if func is None else func
 
 
 function = outlined_function

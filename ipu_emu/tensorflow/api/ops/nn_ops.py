@@ -42,6 +42,4 @@ def softmax(x: Any, stable: bool = False, name: str | None = None) -> Any:
 @without_effect("options")
 def multi_conv(func: Callable[..., Any] | None = None, options: Any = None) -> Any:
     """Decorate a function whose convolutions may run at the same time; results do not depend on it."""
-    if func is None:
-        return lambda function: function
-    return func
+    return (lambda function: function) if func is None else func

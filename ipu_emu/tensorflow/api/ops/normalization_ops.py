@@ -25,34 +25,48 @@ def group_norm(
     strided_channel_grouping: bool = True,
 ) -> Any:
     """Normalise groups of channels; with ``strided_channel_grouping`` channel c belongs to group c mod ``groups``."""
-    shape, axis = [int(size) for size in inputs.shape], channels_axis % len(inputs.shape)
-    channels = shape[axis]
-    if channels % groups:
-        raise ValueError(f"{channels} channels cannot be divided into {groups} groups")
-    split = [channels // groups, groups] if strided_channel_grouping else [groups, channels // groups]
-    member = axis if strided_channel_grouping else axis + 1
-    wide = array_ops.reshape(inputs, [*shape[:axis], *split, *shape[axis + 1 :]])
-    group = axis + 1 if strided_channel_grouping else axis
-    axes = [dim for dim in range(1, len(shape) + 1) if dim != group]
-    assert member in axes
-    mean, variance = nn_impl.moments_v2(wide, axes, keepdims=True)
-    output = array_ops.reshape((wide - mean) * math_ops.rsqrt(variance + epsilon), shape)
+    axis = channels_axis % len(inputs.shape)
+    channels = int(inputs.shape[axis])
+    output = normalised(inputs, checked_groups(channels, groups), axis, epsilon, strided=strided_channel_grouping)
+    initial = {
+        "gamma": init_ops.ones_initializer(),
+        "beta": init_ops.zeros_initializer(),
+        **(param_initializers or {}),
+    }
     options = {"trainable": trainable, "collections": variables_collections}
     with variable_scope.variable_scope(scope or "GroupNorm", reuse=reuse, use_resource=True):
-        return _scaled(output, channels, axis, center, scale, param_initializers or {}, options)
+        gamma, beta = (
+            variable_scope.get_variable(name, [channels], output.dtype, initial[name], **options) if used else None
+            for name, used in (("gamma", scale), ("beta", center))
+        )
+        return scaled(output, axis, gamma, beta)
 
 
-def _scaled(x: Any, channels: int, axis: int, center: bool, scale: bool, initializers: Any, options: Any) -> Any:
-    """``x`` times gamma plus beta, one of each per channel."""
-    wide = [1] * len(x.shape)
-    wide[axis] = channels
-    if scale:
-        initial = initializers.get("gamma", init_ops.ones_initializer())
-        x = x * array_ops.reshape(variable_scope.get_variable("gamma", [channels], x.dtype, initial, **options), wide)
-    if center:
-        initial = initializers.get("beta", init_ops.zeros_initializer())
-        x = x + array_ops.reshape(variable_scope.get_variable("beta", [channels], x.dtype, initial, **options), wide)
-    return x
+def checked_groups(channels: int, groups: int) -> int:
+    """Return ``groups``; raise ValueError if it does not divide the channels."""
+    if channels % groups:
+        raise ValueError(f"{channels} channels cannot be divided into {groups} groups")
+    return groups
+
+
+def normalised(x: Any, groups: int, axis: int, epsilon: float, *, strided: bool) -> Any:
+    """``x`` with mean 0 and variance 1 in each group of channels, which are on ``axis``."""
+    shape, members = array_ops.shape(x), int(x.shape[axis]) // groups
+    wide_shape = [shape[:axis], [members, groups] if strided else [groups, members], shape[axis + 1 :]]
+    wide = array_ops.reshape(x, array_ops.concat(wide_shape, 0))
+    group = axis + 1 if strided else axis
+    axes = [dim for dim in range(1, len(x.shape) + 1) if dim != group]
+    mean, variance = nn_impl.moments_v2(wide, axes, keepdims=True)
+    output = array_ops.reshape((wide - mean) * math_ops.rsqrt(variance + epsilon), shape)
+    output.set_shape(x.shape)
+    return output
+
+
+def scaled(x: Any, axis: int, gamma: Any, beta: Any) -> Any:
+    """``x`` times gamma plus beta, which have an element for each channel, or are None."""
+    wide = [-1 if dim == axis else 1 for dim in range(len(x.shape))]
+    product = x if gamma is None else x * array_ops.reshape(gamma, wide)
+    return product if beta is None else product + array_ops.reshape(beta, wide)
 
 
 def layer_norm(

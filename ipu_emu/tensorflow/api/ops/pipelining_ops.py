@@ -10,7 +10,7 @@ from typing import Any
 from tensorflow.python.eager import backprop
 from tensorflow.python.framework import dtypes, ops, tensor_util
 from tensorflow.python.framework import tensor as tensor_lib
-from tensorflow.python.ops import gradients_impl, resource_variable_ops
+from tensorflow.python.ops import resource_variable_ops
 from tensorflow.python.training import optimizer as optimizer_v1
 from tensorflow.python.util import nest
 
@@ -20,7 +20,6 @@ from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
 from ipu_emu.tensorflow.api.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu_emu.tensorflow.api.loops import split_outputs
 from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import (
-    apply_gradients,
     compute_gradients,
     is_keras,
     totals,
@@ -316,7 +315,7 @@ class _Pipeline:
             for tensor in op.inputs:
                 if tensor.name in resources:
                     variables[resources[tensor.name].op.name] = None
-                elif id(tensor) in operands or _is_given(tensor, values):
+                elif id(tensor) in operands:
                     continue
                 elif tensor.name in plain:
                     if plain[tensor.name].op.type != "PlaceholderWithDefault":
@@ -348,18 +347,11 @@ class _Pipeline:
         pairs = [(gradient, variable) for gradient, variable in self.gradients(spec) if gradient is not None]
         if not pairs:
             raise ValueError("No variables to optimize. The loss depends on no trainable variable of the pipeline.")
-        marked = totals(trace, pairs, self.accumulated_type(call))
+        marked = totals(trace, pairs, call.gradient_accumulation_dtype)
         with trace.updating():
-            if (
-                is_keras(spec.opt)
-                or type(spec.opt).apply_gradients is None
-                or spec.apply_gradients_args
-                or spec.apply_gradients_kwargs
-            ):
-                done = spec.opt.apply_gradients(marked, *spec.apply_gradients_args, **spec.apply_gradients_kwargs)
-            else:
-                done = apply_gradients(spec.opt, marked)
-        section.roots += [op for op in [done] if isinstance(op, ops.Operation)]
+            done = spec.opt.apply_gradients(marked, *spec.apply_gradients_args, **spec.apply_gradients_kwargs)
+        if isinstance(done, ops.Operation):
+            section.roots.append(done)
         if spec.captured_gradient_outfeed is not None:
             self.enqueue_captured(spec, call)
         return spec.loss
@@ -382,19 +374,10 @@ class _Pipeline:
             variables = list(spec.tape.watched_variables())
             return list(zip(spec.tape.gradient(spec.loss, variables), variables, strict=True))
         if is_keras(spec.opt):
-            if spec.variables:
-                gradients = gradients_impl.gradients(spec.loss, list(spec.variables))
-                return list(zip(gradients, spec.variables, strict=True))
-            return list(compute_gradients(spec.opt, spec.loss))
+            return list(compute_gradients(spec.opt, spec.loss, spec.variables or None))
         return list(
             spec.opt.compute_gradients(spec.loss, *spec.compute_gradients_args, **spec.compute_gradients_kwargs)
         )
-
-    def accumulated_type(self, call: PipelineCall) -> Callable[[Any], Any]:
-        dtype = call.gradient_accumulation_dtype
-        if callable(dtype) and not isinstance(dtype, type | dtypes.DType):
-            return dtype  # type: ignore[no-any-return]
-        return lambda variable: dtype
 
     # Results
 
@@ -427,10 +410,6 @@ class _Pipeline:
             queue.enqueue(tensors[0])
         else:
             queue.enqueue(list(tensors))
-
-
-def _is_given(tensor: Any, values: Any) -> bool:
-    return any(tensor is value for value in nest.flatten(values))
 
 
 def _names(stage: Any) -> list[str]:

@@ -9,7 +9,7 @@ from tensorflow.python.framework import dtypes, ops, tensor_util
 from tensorflow.python.ops import script_ops
 from tensorflow.python.util import nest
 
-from ipu_emu.tensorflow.run.session_runs import SessionRuns
+from ipu_emu.tensorflow.run import session_runs
 
 __all__ = ["ipu_compile_summary"]
 
@@ -21,7 +21,7 @@ def ipu_compile_summary(name: str, op_list: Any, collections: Any = None) -> Any
     def summary() -> bytes:
         value = summary_pb2.Summary.Value(tag=name)
         value.metadata.plugin_data.plugin_name = "text"
-        value.tensor.CopyFrom(tensor_util.make_tensor_proto("\n\n".join(SessionRuns.listings(graph))))
+        value.tensor.CopyFrom(tensor_util.make_tensor_proto("\n\n".join(session_runs.listings(graph))))
         serialised: bytes = summary_pb2.Summary(value=[value]).SerializeToString()
         return serialised
 

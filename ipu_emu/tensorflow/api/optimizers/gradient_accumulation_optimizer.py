@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorflow.python.framework import dtypes
-
 from ipu_emu.session.options.without_effect import without_effect
 from ipu_emu.tensorflow.api.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_emu.tensorflow.api.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
@@ -54,13 +52,9 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             raise ValueError("All optimizers of a loop must accumulate the same number of mini-batches")
         section.accumulation, section.reduction = self._count, self._reduction.name
         section.offload, section.shard_states = self._offload, self._sharded
-        marked = totals(trace, grads_and_vars, self._type_of)
+        marked = totals(trace, grads_and_vars, self._dtype)
         with trace.updating():
             return apply_gradients(self._opt, marked, global_step, name)
-
-    def _type_of(self, variable: Any) -> Any:
-        is_type = isinstance(self._dtype, type | dtypes.DType)
-        return self._dtype(variable) if callable(self._dtype) and not is_type else self._dtype
 
 
 class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):

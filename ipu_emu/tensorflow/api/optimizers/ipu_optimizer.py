@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tensorflow.python.framework import dtypes
@@ -73,12 +72,11 @@ def apply_gradients(opt: Any, pairs: Any, global_step: Any = None, name: str | N
     return opt.apply_gradients(pairs, global_step=global_step, name=name)
 
 
-def totals(
-    trace: FunctionTrace, pairs: Any, dtype: Callable[[Any], Any] = lambda variable: None
-) -> list[tuple[Any, Any]]:
-    """Mark the gradients of a mini-batch; a weight update uses their sums."""
+def totals(trace: FunctionTrace, pairs: Any, dtype: Any = None) -> list[tuple[Any, Any]]:
+    """Mark the gradients of a mini-batch; a weight update uses their sums, in ``dtype`` or that of each variable."""
+    varies = callable(dtype) and not isinstance(dtype, type | dtypes.DType)
     return [
-        (gradient if gradient is None else total(trace, gradient, dtype(variable)), variable)
+        (None if gradient is None else total(trace, gradient, dtype(variable) if varies else dtype), variable)
         for gradient, variable in pairs
     ]
 

@@ -6,7 +6,7 @@ images are stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,7 @@ def _add_many(node: SourceNode) -> Held | TensorList:
     if lists:
         return _added(node, lists)
     values, first = node.aligned()
-    return Held(values[0].op("Sum", *values[1:]) if len(values) > 1 else values[0], first)
+    return Held(_sum(values), first)
 
 
 def _added(node: SourceNode, lists: list[TensorList]) -> TensorList:
@@ -99,8 +99,12 @@ def _added(node: SourceNode, lists: list[TensorList]) -> TensorList:
     items: list[Any] = []
     for elements in zip(*(tensor_list.items for tensor_list in lists), strict=True):
         values = [node.of(element) for element in elements if element is not None]
-        items.append(Held(values[0].op("Sum", *values[1:]) if len(values) > 1 else values[0]) if values else None)
+        items.append(Held(_sum(values)) if values else None)
     return TensorList(tuple(items), lists[0].shape, lists[0].dtype)
+
+
+def _sum(values: Sequence[Value]) -> Value:
+    return values[0].op("Sum", *values[1:]) if len(values) > 1 else values[0]
 
 
 def _select(node: SourceNode) -> Held:
@@ -148,8 +152,7 @@ def _approximate_equal(a: Value, b: Value, tolerance: float) -> Value:
 
 
 def _bias_add(node: SourceNode) -> Held:
-    channels_last = node.attr("data_format") == b"NHWC"
-    if channels_last:
+    if node.attr("data_format") == b"NHWC":
         (x, bias), first = node.aligned()
         return Held(x + bias, first)
     x = node.x

@@ -17,6 +17,7 @@ from ipu_emu.ops import Value
 from ipu_emu.ops.random.counter_rng import STREAM_ID
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
+from ipu_emu.tensorflow.importer.rules.shapes import concatenated
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, TensorList, Variable
 
 #: The most iterations of a loop that are unrolled.
@@ -173,8 +174,7 @@ def _stack(node: SourceNode) -> Any:
     if all(isinstance(item, Known) for item in items):
         return Known(np.stack([item.array for item in items]))
     values = [node.of(item) for item in items]
-    rows = [value.shaped((1, *value.tensor.shape)) for value in values]
-    return rows[0].op("Concat", *rows[1:], axis=0) if len(rows) > 1 else rows[0]
+    return concatenated([value.shaped((1, *value.tensor.shape)) for value in values], 0)
 
 
 def _push(node: SourceNode) -> TensorList:

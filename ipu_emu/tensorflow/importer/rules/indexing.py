@@ -162,7 +162,7 @@ def _count(node: SourceNode) -> Value:
 def _top_k(node: SourceNode) -> list[Value]:
     x = node.x
     values, places = x.ops(2, "TopK", node.constant([node.integer(1)], np.int32), axis=x.tensor.rank - 1)
-    kind = node.numpy_of("index_type") if any(e.name == "index_type" for e in node.op.op_def.attr) else np.int32
+    kind = node.numpy_of("index_type") if node.has("index_type") else np.int32
     return [values, cast_to(places, kind)]
 
 

@@ -53,24 +53,16 @@ def _pad(node: SourceNode) -> Any:
 
 
 def _mirror_pad(node: SourceNode) -> Value:
-    pairs, value = node.known(1), node.x
-    for axis, (before, after) in enumerate(pairs):
-        if before or after:
-            mode = "reflect" if node.attr("mode") == b"REFLECT" else "symmetric"
-            places = np.pad(np.arange(value.tensor.shape[axis]), (int(before), int(after)), mode)  # type: ignore[call-overload]
-            value = value.op("Gather", node.constant(places, np.int32), axis=axis)
-    return value
-
-
-def _mirror_pad_grad(node: SourceNode) -> Value:
-    pairs, value = node.known(1), node.x
-    for axis, (before, after) in enumerate(pairs):
-        if before or after:
+    """Mirror the elements at the ends of axes, or for the gradient add those of the mirrored parts."""
+    value, adds = node.x, node.op.type == "MirrorPadGrad"
+    mode = "reflect" if node.attr("mode") == b"REFLECT" else "symmetric"
+    for axis, pads in enumerate(node.known(1).tolist()):
+        if any(pads):
             shape = list(value.tensor.shape)
-            shape[axis] -= int(before) + int(after)
-            mode = "reflect" if node.attr("mode") == b"REFLECT" else "symmetric"
-            places = np.pad(np.arange(shape[axis]), (int(before), int(after)), mode)  # type: ignore[call-overload]
-            value = value.op("GatherGrad", node.constant(places, np.int32), axis=axis, shape=shape)
+            shape[axis] -= sum(pads) if adds else 0
+            places = node.constant(np.pad(np.arange(shape[axis]), pads, mode), np.int32)  # type: ignore[call-overload]
+            attributes: dict[str, Any] = {"axis": axis, "shape": shape} if adds else {"axis": axis}
+            value = value.op("GatherGrad" if adds else "Gather", places, **attributes)
     return value
 
 
@@ -145,7 +137,7 @@ RULES: dict[str, Rule] = {
     "DepthToSpace": _depth_to_space,
     "Fill": lambda node: node.y.spread_to(tuple(node.integers(0))),
     "MirrorPad": _mirror_pad,
-    "MirrorPadGrad": _mirror_pad_grad,
+    "MirrorPadGrad": _mirror_pad,
     "Pad": _pad,
     "PadV2": _pad,
     "ReverseV2": _reverse,

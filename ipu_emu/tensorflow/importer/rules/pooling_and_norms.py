@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -28,25 +29,16 @@ from ipu_emu.tensorflow.importer.rules.products import (
 from ipu_emu.tensorflow.importer.values import Held
 
 
-def _is_last(node: SourceNode) -> bool:
-    return bool(node.attr("data_format") == b"NHWC")
-
-
 def _image(node: SourceNode, index: int) -> Value:
     """A batch of images as [N, C, H, W], or of volumes as [N, C, D H, W]."""
-    if len(node.shape(index)) == 5:
-        volume = image_of(node, index)
-        batch, channels, depth, height, width = volume.tensor.shape
-        return volume.shaped((batch, channels, depth * height, width))
-    return node.first(index) if _is_last(node) else node.value(index)
+    images = image_of(node, index)
+    batch, channels, *sizes, width = images.tensor.shape
+    return images.shaped((batch, channels, prod(sizes), width))
 
 
 def _made(node: SourceNode, value: Value) -> Held | Value:
     """The result of an op whose first input are images or volumes."""
-    shape = node.shape(0)
-    if len(shape) == 5:
-        return image_result(node, value.shaped(tuple(first_shape(node, shape))))
-    return Held(value, channels_first=_is_last(node))
+    return image_result(node, value.shaped(tuple(first_shape(node, node.shape(0)))))
 
 
 # Pooling

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ipu_emu.ops import Value
@@ -92,25 +93,32 @@ def first_shape(node: SourceNode, shape: tuple[int, ...]) -> list[int]:
     return [shape[0], shape[-1], *shape[1:-1]] if is_channels_last(node) else list(shape)
 
 
-# Convolutions: filters are [spatial..., C, M] and become [M, C, spatial...]
+# Convolutions: filters are [spatial..., C, M] and become [M, C, spatial...]; those of depthwise convolutions are
+# [h, w, C, m] and become [C m, 1, h, w]
 
 
-def _turned(value: Value) -> Value:
-    rank = value.tensor.rank
-    return value.op("Transpose", perm=[rank - 1, rank - 2, *range(rank - 2)])
+def _is_depthwise(node: SourceNode) -> bool:
+    return bool(node.op.type.startswith("Depthwise"))
 
 
-def _turned_back(value: Value) -> Value:
-    rank = value.tensor.rank
-    return value.op("Transpose", perm=[*range(2, rank), 1, 0])
+def _stored(node: SourceNode) -> Value:
+    """The filters, which are input 1."""
+    filters, rank = node.y, len(node.shape(1))
+    if not _is_depthwise(node):
+        return filters.op("Transpose", perm=[rank - 1, rank - 2, *range(rank - 2)])
+    height, width, channels, multiplier = node.shape(1)
+    return filters.op("Transpose", perm=[2, 3, 0, 1]).shaped((channels * multiplier, 1, height, width))
+
+
+def _groups(node: SourceNode, channels: int, filters: Sequence[int]) -> int:
+    return channels if _is_depthwise(node) else channels // filters[-2]
 
 
 def _conv(node: SourceNode) -> Held | Value:
-    image, filters = node.shape(0), node.shape(1)
-    x = image_of(node, 0)
-    attributes = window_attributes(node, image, list(filters[:-2]))
-    group = x.tensor.shape[1] // filters[-2]
-    return image_result(node, x.op("Conv", _turned(node.y), group=group, **attributes))
+    x, filters = image_of(node, 0), node.shape(1)
+    attributes = window_attributes(node, node.shape(0), list(filters[:-2]))
+    group = _groups(node, x.tensor.shape[1], filters)
+    return image_result(node, x.op("Conv", _stored(node), group=group, **attributes))
 
 
 def _conv_data_grad(node: SourceNode) -> Held | Value:
@@ -120,48 +128,20 @@ def _conv_data_grad(node: SourceNode) -> Held | Value:
         shape = (node.shape(2)[0], *shape, filters[-2])
     attributes = window_attributes(node, shape, list(filters[:-2]))
     target = first_shape(node, shape)
-    g = image_of(node, 2)
-    gradient = g.op("ConvDataGrad", _turned(node.y), shape=target, group=target[1] // filters[-2], **attributes)
-    return image_result(node, gradient)
+    g, group = image_of(node, 2), _groups(node, target[1], filters)
+    return image_result(node, g.op("ConvDataGrad", _stored(node), shape=target, group=group, **attributes))
 
 
 def _conv_filter_grad(node: SourceNode) -> Value:
     """(input, filter sizes, gradient)"""
-    image, filters = node.shape(0), node.integers(1)
+    *kernel, channels, count = filters = node.integers(1)
     x, g = image_of(node, 0), image_of(node, 2)
-    attributes = window_attributes(node, image, filters[:-2])
-    target, group = [filters[-1], filters[-2], *filters[:-2]], x.tensor.shape[1] // filters[-2]
-    return _turned_back(g.op("ConvWeightGrad", x, shape=target, group=group, **attributes))
-
-
-# Depthwise convolutions: filters are [h, w, C, m] and become [C m, 1, h, w]
-
-
-def _deep(value: Value) -> Value:
-    height, width, channels, multiplier = value.tensor.shape
-    return value.op("Transpose", perm=[2, 3, 0, 1]).shaped((channels * multiplier, 1, height, width))
-
-
-def _depthwise(node: SourceNode) -> Held | Value:
-    filters = node.shape(1)
-    attributes = window_attributes(node, node.shape(0), list(filters[:2]))
-    return image_result(node, image_of(node, 0).op("Conv", _deep(node.y), group=filters[2], **attributes))
-
-
-def _depthwise_data_grad(node: SourceNode) -> Held | Value:
-    shape, filters = tuple(node.integers(0)), node.shape(1)
-    attributes = window_attributes(node, shape, list(filters[:2]))
-    g, target = image_of(node, 2), first_shape(node, shape)
-    return image_result(node, g.op("ConvDataGrad", _deep(node.y), shape=target, group=filters[2], **attributes))
-
-
-def _depthwise_filter_grad(node: SourceNode) -> Value:
-    filters = node.integers(1)
-    height, width, channels, multiplier = filters
-    attributes = window_attributes(node, node.shape(0), filters[:2])
-    target = [channels * multiplier, 1, height, width]
-    gradient = image_of(node, 2).op("ConvWeightGrad", image_of(node, 0), shape=target, group=channels, **attributes)
-    return gradient.shaped((channels, multiplier, height, width)).op("Transpose", perm=[2, 3, 0, 1])
+    attributes = window_attributes(node, node.shape(0), kernel) | {"group": _groups(node, x.tensor.shape[1], filters)}
+    if _is_depthwise(node):
+        gradient = g.op("ConvWeightGrad", x, shape=[channels * count, 1, *kernel], **attributes)
+        return gradient.shaped((channels, count, *kernel)).op("Transpose", perm=[2, 3, 0, 1])
+    gradient = g.op("ConvWeightGrad", x, shape=[count, channels, *kernel], **attributes)
+    return gradient.op("Transpose", perm=[*range(2, len(filters)), 1, 0])
 
 
 RULES: dict[str, Rule] = {
@@ -172,9 +152,9 @@ RULES: dict[str, Rule] = {
     "Conv2DBackpropFilter": _conv_filter_grad,
     "Conv2DBackpropInput": _conv_data_grad,
     "Conv3D": _conv,
-    "DepthwiseConv2dNative": _depthwise,
-    "DepthwiseConv2dNativeBackpropFilter": _depthwise_filter_grad,
-    "DepthwiseConv2dNativeBackpropInput": _depthwise_data_grad,
+    "DepthwiseConv2dNative": _conv,
+    "DepthwiseConv2dNativeBackpropFilter": _conv_filter_grad,
+    "DepthwiseConv2dNativeBackpropInput": _conv_data_grad,
     "Einsum": _einsum,
     "MatMul": _matmul,
 }

@@ -25,12 +25,9 @@ def _drawn(node: SourceNode, type: str, shape: list[int], numpy: Any, values: tu
     return node.writer.random(type, shape, numpy, values, _salt(node))
 
 
-def _uniform(node: SourceNode) -> Value:
-    return _drawn(node, "RandomUniforms", node.integers(0), node.numpy_of("dtype"), (0.0, 1.0))
-
-
-def _normal(node: SourceNode) -> Value:
-    return _drawn(node, "RandomNormals", node.integers(0), node.numpy_of("dtype"), (0.0, 1.0))
+def _standard(type: str) -> Rule:
+    """The rule of uniform numbers between 0 and 1, or of normal numbers."""
+    return lambda node: _drawn(node, type, node.integers(0), node.numpy_of("dtype"), (0.0, 1.0))
 
 
 def _inverse_normal(p: Value) -> Value:
@@ -87,15 +84,15 @@ def _multinomial(node: SourceNode) -> Value:
 RULES: dict[str, Rule] = {
     "Bitcast": _bitcast,
     "Multinomial": _multinomial,
-    "RandomStandardNormal": _normal,
-    "RandomUniform": _uniform,
+    "RandomStandardNormal": _standard("RandomNormals"),
+    "RandomUniform": _standard("RandomUniforms"),
     "RandomUniformInt": _integers,
     "RngReadAndSkip": _generator_state,
     "StatelessRandomGetKeyCounter": lambda node: [_bits(node, [size], np.uint64) for size in (1, 2)],
-    "StatelessRandomNormalV2": _normal,
+    "StatelessRandomNormalV2": _standard("RandomNormals"),
     "StatelessRandomUniformFullIntV2": lambda node: _bits(node, node.integers(0), node.numpy_of("dtype")),
     "StatelessRandomUniformIntV2": _integers,
-    "StatelessRandomUniformV2": _uniform,
+    "StatelessRandomUniformV2": _standard("RandomUniforms"),
     "StatelessTruncatedNormalV2": _truncated,
     "TruncatedNormal": _truncated,
 }

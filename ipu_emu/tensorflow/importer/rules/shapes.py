@@ -63,17 +63,7 @@ def _joined(node: SourceNode, inputs: Sequence[int], axis: int) -> Held:
         values, first = [node.value(index) for index in inputs], False
     rank = values[0].tensor.rank
     place = PLACES[axis % 4] if first else axis % rank
-    return Held(values[0].op("Concat", *values[1:], axis=place) if len(values) > 1 else values[0], first)
-
-
-def _concat_v2(node: SourceNode) -> Held:
-    count = int(node.attr("N"))
-    return _joined(node, range(count), node.integer(count))
-
-
-def _concat(node: SourceNode) -> Held:
-    count = int(node.attr("N"))
-    return _joined(node, range(1, count + 1), node.integer(0))
+    return Held(concatenated(values, place), first)
 
 
 def _pack(node: SourceNode) -> Value:
@@ -83,12 +73,16 @@ def _pack(node: SourceNode) -> Value:
         shape = list(node.shape(index))
         place = axis + len(shape) + 1 if axis < 0 else axis
         values.append(node.value(index).shaped((*shape[:place], 1, *shape[place:])))
-    return values[0].op("Concat", *values[1:], axis=place) if len(values) > 1 else values[0]
+    return concatenated(values, place)
+
+
+def concatenated(values: Sequence[Value], axis: int) -> Value:
+    return values[0].op("Concat", *values[1:], axis=axis) if len(values) > 1 else values[0]
 
 
 RULES: dict[str, Rule] = {
-    "Concat": _concat,
-    "ConcatV2": _concat_v2,
+    "Concat": lambda node: _joined(node, range(1, len(node.inputs)), node.integer(0)),
+    "ConcatV2": lambda node: _joined(node, range(len(node.inputs) - 1), node.integer(len(node.inputs) - 1)),
     "ExpandDims": _expand,
     "Pack": _pack,
     "Reshape": lambda node: node.x.shaped(_target(node.integers(1), prod(node.shape(0)))),

@@ -90,33 +90,23 @@ def _keras_momentum(u: _Update) -> None:
     u.add("var", accum * u.momentum - u.grad * u.lr if u.node.attr("use_nesterov") else accum)
 
 
-def _moments(u: _Update) -> tuple[Value, Value]:
-    m = u.set("m", u.read("m") + (u.grad - u.read("m")) * (1 - u.beta1))
-    v = u.set("v", u.read("v") + (u.grad * u.grad - u.read("v")) * (1 - u.beta2))
-    return m, v
-
-
-def _adam_rate(u: _Update) -> Value:
-    return u.lr * (1 - u.beta2_power).op("Sqrt") / (1 - u.beta1_power)
+def _approach(u: _Update, name: str, value: Value, decay: Value) -> Value:
+    """name = name + (value - name) (1 - decay)"""
+    return u.set(name, u.read(name) + (value - u.read(name)) * (1 - decay))
 
 
 def _adam(u: _Update) -> None:
-    rate = _adam_rate(u)
-    m, v = _moments(u)
-    if u.node.attr("use_nesterov"):
+    rate = u.lr * (1 - u.beta2_power).op("Sqrt") / (1 - u.beta1_power)
+    m, v = _approach(u, "m", u.grad, u.beta1), _approach(u, "v", u.grad * u.grad, u.beta2)
+    if u.node.op.type == "ResourceApplyAdamWithAmsgrad":
+        v = u.set("vhat", u.read("vhat").op("Max", v))
+    elif u.node.attr("use_nesterov"):
         m = u.grad * (1 - u.beta1) + m * u.beta1
     u.take("var", m * rate / (v.op("Sqrt") + u.epsilon))
 
 
-def _amsgrad(u: _Update) -> None:
-    rate = _adam_rate(u)
-    m, v = _moments(u)
-    largest = u.set("vhat", u.read("vhat").op("Max", v))
-    u.take("var", m * rate / (largest.op("Sqrt") + u.epsilon))
-
-
 def _ada_max(u: _Update) -> None:
-    m = u.set("m", u.read("m") + (u.grad - u.read("m")) * (1 - u.beta1))
+    m = _approach(u, "m", u.grad, u.beta1)
     v = u.set("v", (u.read("v") * u.beta2).op("Max", u.grad.op("Abs")))
     u.take("var", u.lr / (1 - u.beta1_power) * (m / (v + u.epsilon)))
 
@@ -140,17 +130,11 @@ def _adadelta(u: _Update) -> None:
 
 
 def _rms_prop(u: _Update) -> None:
-    ms = u.set("ms", u.read("ms") + (u.grad * u.grad - u.read("ms")) * (1 - u.rho))
-    mom = u.set("mom", u.read("mom") * u.momentum + u.grad * u.lr / (ms + u.epsilon).op("Sqrt"))
-    u.take("var", mom)
-
-
-def _centred_rms_prop(u: _Update) -> None:
-    ms = u.set("ms", u.read("ms") + (u.grad * u.grad - u.read("ms")) * (1 - u.rho))
-    mg = u.set("mg", u.read("mg") + (u.grad - u.read("mg")) * (1 - u.rho))
-    deviation = (ms - mg * mg + u.epsilon).op("Sqrt")
-    mom = u.set("mom", u.read("mom") * u.momentum + u.grad * u.lr / deviation)
-    u.take("var", mom)
+    spread = _approach(u, "ms", u.grad * u.grad, u.rho)
+    if u.node.op.type == "ResourceApplyCenteredRMSProp":
+        mg = _approach(u, "mg", u.grad, u.rho)
+        spread = spread - mg * mg
+    u.take("var", u.set("mom", u.read("mom") * u.momentum + u.grad * u.lr / (spread + u.epsilon).op("Sqrt")))
 
 
 def _ftrl(u: _Update) -> None:
@@ -178,8 +162,8 @@ RULES: dict[str, Rule] = {
     "ResourceApplyAdagrad": _updating(_adagrad),
     "ResourceApplyAdagradV2": _updating(_adagrad),
     "ResourceApplyAdam": _updating(_adam),
-    "ResourceApplyAdamWithAmsgrad": _updating(_amsgrad),
-    "ResourceApplyCenteredRMSProp": _updating(_centred_rms_prop),
+    "ResourceApplyAdamWithAmsgrad": _updating(_adam),
+    "ResourceApplyCenteredRMSProp": _updating(_rms_prop),
     "ResourceApplyFtrl": _updating(_ftrl),
     "ResourceApplyFtrlV2": _updating(_ftrl),
     "ResourceApplyGradientDescent": _updating(_gradient_descent),

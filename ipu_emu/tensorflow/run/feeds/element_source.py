@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph
 from tensorflow.python.util import nest
 
 from gcl.kernels.uninterrupted import uninterrupted
-from ipu_emu.tensorflow.run.feeds.prefetch_queue import ElementStream, PrefetchQueue, QueueClosed
+from ipu_emu.tensorflow.run.feeds.prefetch_queue import PrefetchQueue, QueueClosed
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, current_trace
 
 
@@ -34,7 +34,7 @@ class ElementSource:
         """
         self._waiting = elements
         if ahead is not None and isinstance(elements, iterator_ops.OwnedIterator):
-            self._ahead = PrefetchQueue(stream_of(elements), ahead, most)
+            self._ahead = PrefetchQueue(partial(elements_of, elements), ahead, most)
 
     def close(self) -> None:
         """Stop prefetching."""
@@ -45,13 +45,8 @@ class ElementSource:
     def dequeue(self, trace: FunctionTrace) -> Any:
         """Return the tensors of an element of the program that is traced."""
         _check_place(trace)
-        use = trace.position()
         with trace.graph.as_default():
-            flat = [
-                trace.placeholder(leaf.dtype, leaf.shape, "infeed", (self, number, use), f"element_{number}")
-                for number, leaf in enumerate(nest.flatten(self.spec))
-            ]
-        return nest.pack_sequence_as(self.spec, flat)
+            return trace.element(self, self.spec)
 
     def next_element(self) -> list[NDArray[Any]]:
         """The arrays of the next element; raise OutOfRangeError at the end of the data."""
@@ -88,21 +83,16 @@ class GivenIterator:
         return self.source.dequeue(trace)
 
 
-def next_on_device(before: Any) -> Any:
+def next_on_device(before: Any, self: Any) -> Any:
     """Patch the ``next`` of an iterator, which becomes an infeed of the program that is traced."""
-
-    @functools.wraps(before)
-    def next_internal(self: Any) -> Any:
-        trace = current_trace()
-        if trace is None or context.executing_eagerly():
-            return before(self)
-        key = id(self)
-        if key not in trace.sources:
-            source = trace.sources[key] = ElementSource(self.element_spec)
-            source.set(self)
-        return trace.sources[key].dequeue(trace)
-
-    return next_internal
+    trace = current_trace()
+    if trace is None or context.executing_eagerly():
+        return before(self)
+    key = id(self)
+    if key not in trace.sources:
+        source = trace.sources[key] = ElementSource(self.element_spec)
+        source.set(self)
+    return trace.sources[key].dequeue(trace)
 
 
 def _check_place(trace: FunctionTrace) -> None:
@@ -116,13 +106,8 @@ def _check_place(trace: FunctionTrace) -> None:
         graph = getattr(graph, "outer_graph", None)
 
 
-def stream_of(dataset: Any) -> ElementStream:
-    """The elements of a data set, or the remaining ones of an iterator."""
-    return ElementStream(lambda: _elements(dataset))
-
-
-def _elements(dataset: Any) -> Iterator[list[NDArray[Any]]]:
-    """Yield elements; runs in a separate thread, which it sets to eager mode."""
+def elements_of(dataset: Any) -> Iterator[list[NDArray[Any]]]:
+    """Yield the elements of a data set, or the other ones of an iterator, in a thread that is set to eager mode."""
     with ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
         iterator = iter(dataset)
         while True:

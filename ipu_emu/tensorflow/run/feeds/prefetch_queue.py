@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -18,15 +17,8 @@ from popdist_py import trace
 _CLOSE_SECONDS = 5.0
 _END, _CLOSE = object(), object()
 
-
-@dataclass(frozen=True)
-class ElementStream:
-    """A data set whose elements are lists of arrays that stay valid.
-
-    ``open`` is called in the thread that takes the elements.
-    """
-
-    open: Callable[[], Iterable[list[NDArray[Any]]]]
+#: Opens a data set, in the thread that takes its elements: lists of arrays that stay valid.
+ElementStream = Callable[[], Iterable[list[NDArray[Any]]]]
 
 
 class QueueClosed(FeedError):
@@ -86,7 +78,7 @@ def _fill(
         return not closed.is_set()
 
     try:
-        for element in islice(stream.open(), most):
+        for element in islice(stream(), most):
             if not put(element):
                 return
     except BaseException as error:

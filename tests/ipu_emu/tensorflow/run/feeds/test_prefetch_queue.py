@@ -22,7 +22,7 @@ def numbers(taken: list[int], count: int, error: BaseException | None = None) ->
         if error is not None:
             raise error
 
-    return ElementStream(elements)
+    return elements
 
 
 def settled(queue: PrefetchQueue, taken: list[int], count: int) -> bool:
@@ -86,7 +86,7 @@ def test_closing_ends_the_thread_and_all_waits_for_an_element() -> None:
         gate.wait(30)
         yield []
 
-    waiting, errors = PrefetchQueue(ElementStream(stuck), 1), []
+    waiting, errors = PrefetchQueue(stuck, 1), []
 
     def take() -> None:
         try:
