@@ -21,7 +21,7 @@ from gcl.cli.usage_errors import UsageErrors
 from gcl.communicator import Communicator
 from gcl.connect import TRANSPORT_VARIABLE, connect
 from gcl.core.operators import Operator
-from gcl.core.request import Collective
+from gcl.core.request import REDUCING, Collective
 from gcl.cost.program_cost import price
 from gcl.drawing.terminal_help import FittedContext
 from gcl.drawing.units import parse_bytes
@@ -215,7 +215,7 @@ class _Measure:
     def row(self, case: BenchCase) -> Row:
         size = self.communicator.group.size
         timings = [self._timing(case, trial) for trial in trials(case, self.communicator)]
-        reduces = case.collective in (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
+        reduces = case.collective in REDUCING
         return Row(
             size=case.elements(size) * case.dtype.itemsize,
             count=case.input_elements(size),

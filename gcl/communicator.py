@@ -93,7 +93,7 @@ class Communicator:
             if isinstance(x, list | tuple):
                 coalescing.checked(x, out, self._dispatch.check, np.shape)
                 transfer = self._dispatch.coalesced(Collective.ALL_REDUCE, op)
-                return coalescing.elementwise(x, out, self.empty, transfer)
+                return coalescing.same_shapes(x, out, self.empty, transfer)
             self._dispatch.check(x)
             out = self._dispatch.output(out, x.shape, x, in_place=True)
             self._dispatch.run(Collective.ALL_REDUCE, op, x, out)
@@ -155,9 +155,8 @@ class Communicator:
             root = int(root)
             if isinstance(x, list | tuple):
                 coalescing.checked(x, out, self._dispatch.check, np.shape)
-                return coalescing.elementwise(
-                    x, out, self.empty, self._dispatch.coalesced(Collective.BROADCAST, root=root)
-                )
+                transfer = self._dispatch.coalesced(Collective.BROADCAST, root=root)
+                return coalescing.same_shapes(x, out, self.empty, transfer)
             self._dispatch.check(x)
             out = self._dispatch.output(out, x.shape, x, in_place=True)
             self._dispatch.run(Collective.BROADCAST, Operator.ADD, x, out, root)
@@ -170,9 +169,8 @@ class Communicator:
         with self._dispatch.refusals:
             if isinstance(x, list | tuple):
                 coalescing.checked(x, out, self._dispatch.check_slices, np.shape)
-                return coalescing.all_to_all(
-                    x, out, self.group.size, self.empty, self._dispatch.coalesced(Collective.ALL_TO_ALL)
-                )
+                transfer = self._dispatch.coalesced(Collective.ALL_TO_ALL)
+                return coalescing.same_shapes(x, out, self.empty, transfer, self.group.size)
             self._dispatch.check_slices(x)
             out = self._dispatch.output(out, x.shape, x)
             self._dispatch.run(Collective.ALL_TO_ALL, Operator.ADD, x, out)

@@ -129,16 +129,13 @@ def _meet(instances: int, local: int, total: int, timeout: float) -> None:
     from gcl.transport.mpi.mpi_messages import missing_ranks  # starts MPI
 
     seconds = max(timeout, _LEAST_TO_CONNECT)
-    missing = missing_ranks(seconds) or missing_ranks(
-        seconds
-    )  # late instances learn in the second wait that the others gave up
-    if missing:
+    # late instances learn in the second wait that the others gave up
+    if missing := missing_ranks(seconds) or missing_ranks(seconds):
         uniform = World(0, (local,) * instances) if local * instances == total else None
         names = ", ".join(uniform.describe(rank) if uniform else f"instance {rank}" for rank in missing)
         raise CollectiveTimeout(
-            f"connect waited {seconds:g} s for {names}; every instance must call it: "
-            "check what they are doing, or raise "
-            "timeout"
+            f"connect waited {seconds:g} s for {names}; every instance must call it: check what they are doing, or "
+            "raise timeout"
         )
 
 
@@ -225,7 +222,11 @@ def _described(way: Way) -> str:
 def _communicator(path: DataPath, world: World, group: Group, way: Way) -> Communicator:
     logger = logger_of(way[0])
     if logger.isEnabledFor(logging.INFO):
-        _say(logger, path, world, group, way)
+        logger.info(
+            "rank %d of %d: %s of %d, groups of %d with stride %d, transport %s, %s on %s",
+            *(world.rank, world.ranks, world.describe(world.rank), world.replicas),
+            *(group.size, group.stride, path.name, _described(way), way[1]),
+        )
     return _by_method(path, world, group, way, logger)
 
 
@@ -250,14 +251,6 @@ def _heard(
 ) -> DataPath:
     """``path``, wrapped to log its calls if ``logger`` is enabled."""
     return Logged(path, world.rank, logger, planned) if listens(logger) else path
-
-
-def _say(logger: logging.Logger, path: DataPath, world: World, group: Group, way: Way) -> None:
-    logger.info(
-        "rank %d of %d: %s of %d, groups of %d with stride %d, transport %s, %s on %s",
-        *(world.rank, world.ranks, world.describe(world.rank), world.replicas),
-        *(group.size, group.stride, path.name, _described(way), way[1]),
-    )
 
 
 def _open(path: DataPath, world: World, group: Group, way: Way) -> Communicator:

@@ -28,7 +28,6 @@ from gcl.cost.program_cost import price
 from gcl.drawing.units import TimeUnit
 from gcl.errors import ArgumentError
 from gcl.scheduling.options import LogLevel, Options
-from gcl.scheduling.program.step_program import StepProgram
 from gcl.scheduling.program.text_diagram import exchange_table
 from gcl.scheduling.schedule import Schedule
 from gcl.transport.paths.hierarchical_path import HierarchicalPath
@@ -145,10 +144,9 @@ def _decided(schedule: Schedule | None) -> tuple[str, list[str]]:
         modelled = f", {TimeUnit.us.text(price(schedule).total.seconds)} modelled"
     except ArgumentError:
         modelled = ""
-    details = [line for phase in schedule.phases for line in _detailed(phase.program)]
+    details = list[str]()
+    for program in schedule.programs:
+        details.append(f"{program.collective}, {program.method}, {len(program.exchanges)} exchanges")
+        if program.exchanges:
+            details += exchange_table(program, 110).split("\n")
     return f"; GCL: {', '.join(phases)}{modelled}", details
-
-
-def _detailed(program: StepProgram) -> list[str]:
-    head = f"{program.collective}, {program.method}, {len(program.exchanges)} exchanges"
-    return [head, *exchange_table(program, 110).split("\n")] if program.exchanges else [head]

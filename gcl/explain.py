@@ -209,8 +209,8 @@ def _phase_text(schedule: Schedule, phase: ProgramPhase, number: int, cost: Cost
     head = f"phase {number + 1} of {len(schedule.phases)}: {program.collective}, {program.method}, over {phase.links}"
     lines = [head, f"  because: {phase.why}"]
     if program.orders:
-        order = " ".join(map(str, columns(program)))
-        lines.append(_shortened(f"  ring {order}", width))
+        order = f"  ring {' '.join(map(str, columns(program)))}"
+        lines.append(order if len(order) <= width else f"{order[: width - 4]} ...")
     lines.append(
         f"  {counted(len(program.exchanges), 'exchange')}, "
         f"{program.elements_sent(0) * schedule.itemsize:,} bytes sent per replica, "
@@ -244,10 +244,6 @@ def _modelled_time(cost: Cost) -> str:
     parts = {"transfer": cost.transfer, "hops": cost.hops, "sync": cost.sync, "tiles": cost.compute}
     text = ", ".join(f"{name} {unit.number(seconds)}" for name, seconds in parts.items())
     return f"{unit.text(cost.seconds)} ({text})"
-
-
-def _shortened(line: str, width: int) -> str:
-    return line if len(line) <= width else f"{line[: width - 4]} ..."
 
 
 def _priced(schedule: Schedule) -> tuple[Price | None, str]:

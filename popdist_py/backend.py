@@ -12,13 +12,13 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
 from struct import pack, unpack
 from time import monotonic, perf_counter_ns, sleep
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakSet
 from zlib import crc32
 
@@ -37,20 +37,6 @@ _NAME_BYTES = 256
 _CLOCK_ROUNDS = 20
 #: The call that an instance announces when it ends, whatever the others call.
 _END = "the end of the program"
-
-
-class _Header(NamedTuple):
-    """The header that instances exchange before the data of a collective."""
-
-    size: int  # bytes of this instance's data
-    call: int  # identifies the call, which must be equal on all instances
-
-    def encode(self) -> bytes:
-        return pack("<qq", *self)
-
-    @classmethod
-    def decode(cls, data: bytes) -> _Header:
-        return cls(*unpack("<qq", data))
 
 
 class Backend:
@@ -133,7 +119,7 @@ class Backend:
                 os._exit(self._exit_code)
             return
         self._timeout = inf
-        while {header.call for header in self._exchange_headers(_END, 0)} != {_call_id(_END)}:
+        while {call for _, call in self._exchange_headers(_END, 0)} != {_call_id(_END)}:
             pass  # the others continue, and detect that this instance has ended
         self._compare_clocks()
         self._mpi.Finalize()
@@ -236,10 +222,9 @@ class Backend:
         after = perf_counter_ns()
         return unpack("<q", answer)[0] - (before + after) // 2, (after - before + 1) // 2
 
-    def _agree(self, what: str, size: int) -> list[int]:
+    def _agree(self, what: str, size: int) -> tuple[int, ...]:
         """Return the sizes of all instances; raise BackendError on all of them if their calls differ."""
-        headers = self._exchange_headers(what, size)
-        calls = [header.call for header in headers]
+        sizes, calls = zip(*self._exchange_headers(what, size), strict=True)
         if _call_id(_END) in calls:
             gone = self._members[calls.index(_call_id(_END))]
             notify(f"left {gone}")
@@ -255,11 +240,11 @@ class Backend:
                 f"{self._members[other]} called {texts[other].decode(errors='replace').rstrip()}; "
                 "every instance must make the same calls with equal shapes and dtypes"
             )
-        return [header.size for header in headers]
+        return sizes
 
-    def _exchange_headers(self, what: str, size: int) -> list[_Header]:
-        """The headers of all instances."""
-        return [_Header.decode(data) for data in self._all_gather_equal(_Header(size, _call_id(what)).encode(), what)]
+    def _exchange_headers(self, what: str, size: int) -> list[tuple[int, int]]:
+        """Of all instances, the bytes of their data, and the number of the call, which must be equal."""
+        return [unpack("<qq", data) for data in self._all_gather_equal(pack("<qq", size, _call_id(what)), what)]
 
     def _all_gather_equal(self, data: bytes, what: str) -> list[bytes]:
         received = bytearray(len(data) * self.size)
@@ -267,18 +252,18 @@ class Backend:
         return [bytes(received[i : i + len(data)]) for i in range(0, len(received), len(data))]
 
     def _wait(self, request: Any, what: str) -> None:
-        tries, deadline = 0, monotonic() + self._timeout
-        pause: Callable[[], None] = os.sched_yield
+        yields, deadline = 0, monotonic() + self._timeout
         while not self._is_complete(request):
-            tries += 1
-            if tries == _YIELDS:
-                pause = _sleep
-            if tries > _YIELDS and monotonic() > deadline:
+            if yields < _YIELDS:
+                yields += 1
+                os.sched_yield()
+                continue
+            if monotonic() > deadline:
                 raise BackendError(
                     f"instance {self._members[self.rank]} waited {self._timeout:g} s in {what} for the others; "
                     "every instance must make the same calls; check what the others are doing"
                 )
-            pause()
+            sleep(_SLEEP_SECONDS)
 
     def _is_complete(self, request: Any) -> bool:
         try:
@@ -290,7 +275,3 @@ class Backend:
 
 def _call_id(what: str) -> int:
     return crc32(what.encode())
-
-
-def _sleep() -> None:
-    sleep(_SLEEP_SECONDS)

@@ -49,7 +49,7 @@ class Layout:
         if num_replicas % num_instances:
             raise LayoutError(
                 f"{num_replicas} replicas over {num_instances} instances: {num_replicas} is not divisible "
-                f"by {num_instances}; use {_alternatives(num_replicas)} instances"
+                f"by {num_instances}; use {divisors(num_replicas)} instances"
             )
         return cls((num_replicas // num_instances,) * num_instances)
 
@@ -79,7 +79,8 @@ class Layout:
 
     def offset(self, instance: int) -> int:
         """Return the global index of the first replica of ``instance``; raise LayoutError if there is none."""
-        self._check(instance)
+        if not 0 <= instance < self.num_instances:
+            raise LayoutError(f"there is no instance {instance}; instances are 0 to {self.num_instances - 1}")
         return self._offsets[instance]
 
     def replicas(self, instance: int) -> range:
@@ -87,11 +88,13 @@ class Layout:
         start = self.offset(instance)
         return range(start, start + self.local_replicas[instance])
 
-    def _check(self, instance: int) -> None:
-        if not 0 <= instance < self.num_instances:
-            raise LayoutError(f"there is no instance {instance}; instances are 0 to {self.num_instances - 1}")
+
+def device_size(ipus: int) -> int:
+    """Return the number of IPUs of the smallest device that holds ``ipus``: a power of two."""
+    return 1 << (ipus - 1).bit_length()
 
 
-def _alternatives(num_replicas: int) -> str:
-    divisors = [str(n) for n in range(1, num_replicas + 1) if num_replicas % n == 0]
-    return ", ".join(divisors[:-1]) + (" or " if len(divisors) > 1 else "") + divisors[-1]
+def divisors(number: int) -> str:
+    """Return the divisors of a number as a message lists them: "1, 2 or 4"."""
+    *most, last = [str(n) for n in range(1, number + 1) if number % n == 0]
+    return f"{', '.join(most)} or {last}" if most else last

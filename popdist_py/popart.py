@@ -8,9 +8,9 @@ from typing import Any
 
 from popdist_py.environment import OFFLINE_MODE
 from popdist_py.errors import LayoutError
+from popdist_py.layout import device_size
 from popdist_py.popdist_core import (
     checkNumIpusPerReplica,
-    device_size,
     getNumIpusPerReplica,
     getNumLocalReplicas,
     getNumTotalReplicas,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from popdist_py.environment import Environment, is_set
 from popdist_py.errors import BackendError, LayoutError
+from popdist_py.layout import device_size
 
 if TYPE_CHECKING:
     from popdist_py.backend import Backend
@@ -96,11 +97,6 @@ def getLocalInstanceIndex() -> int:
     Raises PopdistEnvironmentError if the POPDIST_* variables are malformed.
     """
     return _environment().local_instance_index
-
-
-def device_size(ipus: int) -> int:
-    """Return the number of IPUs of the smallest device that holds ``ipus``: a power of two."""
-    return 1 << (ipus - 1).bit_length()
 
 
 def getDeviceId(ipusPerReplica: int = 0) -> int:

@@ -21,12 +21,9 @@ from typing import Any
 import numpy as np
 
 from gcl.communicator import Communicator
-from gcl.core.groups import Group
 from gcl.core.operators import Operator
-from gcl.core.request import Collective
+from gcl.core.request import REDUCING, Collective
 from gcl.kernels.dtypes import sum_dtype
-
-_REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
 #: Group size -> busbw / algbw.
 BUS_FACTORS: dict[Collective, Callable[[int], float]] = {
@@ -116,7 +113,7 @@ class _Maker:
 
     def contribution(self, replica: int) -> np.ndarray:
         """The contribution of ``replica``, which every rank can compute."""
-        below = _BELOW.get(self.case.op, 2) if self.case.collective in _REDUCING else 100
+        below = _BELOW.get(self.case.op, 2) if self.case.collective in REDUCING else 100
         values = (np.arange(self.count) * 7 + replica * 5 + np.arange(self.count) // 11) % below
         if self.case.op is Operator.MUL:
             values = values * (replica < 6) + 1  # at most 2^6
@@ -138,9 +135,9 @@ class _Maker:
         total = self._wide(first)
         for other in others:
             total = _COMBINE[op](total, self._wide(other))
-        return (
-            _exact_mean(total, self.group, self.case.dtype) if op is Operator.MEAN else total.astype(self.case.dtype)
-        )
+        if op is Operator.MEAN:
+            total = total / total.dtype.type(self.group.size)
+        return total.astype(self.case.dtype)
 
     def _wide(self, replica: int) -> np.ndarray:
         values = self.contribution(replica).astype(sum_dtype(self.case.dtype))
@@ -160,11 +157,6 @@ _COMBINE: dict[Operator, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     Operator.LOGICAL_OR: np.maximum,
     Operator.SQUARE_ADD: np.add,
 }
-
-
-def _exact_mean(total: np.ndarray, group: Group, dtype: np.dtype[Any]) -> np.ndarray:
-    mean: np.ndarray = (total / total.dtype.type(group.size)).astype(dtype)
-    return mean
 
 
 def _all_reduce(make: _Maker) -> list[BenchTrial]:

@@ -47,14 +47,18 @@ def checked(
         )
     for out in outs:
         if out.dtype not in dtypes or not out.flags.writeable:
-            raise ArgumentError(f"out is of {out.dtype}{_access(out)}; it must be of {dtypes.pop()} and writable")
+            access = "" if out.flags.writeable else " and read-only"
+            raise ArgumentError(f"out is of {out.dtype}{access}; it must be of {dtypes.pop()} and writable")
 
 
-def elementwise(
-    tensors: list[np.ndarray], outs: list[np.ndarray] | None, empty: Empty, collective: Transfer
+def same_shapes(
+    tensors: list[np.ndarray], outs: list[np.ndarray] | None, empty: Empty, collective: Transfer, size: int = 1
 ) -> list[np.ndarray]:
-    """Run ``collective``, which works in place, on all tensors [local, ...] as one."""
-    return _delivered(collective(*_packed(tensors, empty)), [x.shape for x in tensors], outs)
+    """Run ``collective``, whose results have the shapes of its inputs, on all tensors [local, ...] as one.
+
+    ``size`` above 1: it exchanges slices of tensors [local, size, ...].
+    """
+    return _delivered(collective(*_packed(tensors, empty, size)), [x.shape for x in tensors], outs)
 
 
 def scattered(
@@ -89,14 +93,7 @@ def all_gathered(
 ) -> list[np.ndarray]:
     """All-gather all tensors [local, ...] over groups of ``size``: [local, size, ...] each."""
     shapes = [(len(x), size, *x.shape[1:]) for x in tensors]
-    return _delivered(collective(*_packed(tensors, empty)), shapes, outs, axes=2)
-
-
-def all_to_all(
-    tensors: list[np.ndarray], outs: list[np.ndarray] | None, size: int, empty: Empty, collective: Transfer
-) -> list[np.ndarray]:
-    """Exchange the slices of all tensors [local, size, ...]."""
-    return _delivered(collective(*_packed(tensors, empty, size)), [x.shape for x in tensors], outs, axes=2)
+    return _delivered(collective(*_packed(tensors, empty)), shapes, outs)
 
 
 def _packed(tensors: list[np.ndarray], empty: Empty, size: int = 1) -> tuple[np.ndarray, str]:
@@ -122,20 +119,14 @@ def _kind(outs: object) -> str:
     return f"a list with {type(outs[0]).__name__}" if isinstance(outs, list | tuple) and outs else type(outs).__name__
 
 
-def _access(out: np.ndarray) -> str:
-    return "" if out.flags.writeable else " and read-only"
-
-
 def _columns(packed: np.ndarray, widths: list[int]) -> list[np.ndarray]:
     """Views of ``packed`` [..., sum of widths], one per width."""
     return np.split(packed, np.cumsum(widths)[:-1], axis=-1)
 
 
-def _delivered(
-    result: np.ndarray, shapes: list[tuple[int, ...]], outs: list[np.ndarray] | None, axes: int = 1
-) -> list[np.ndarray]:
+def _delivered(result: np.ndarray, shapes: list[tuple[int, ...]], outs: list[np.ndarray] | None) -> list[np.ndarray]:
     """Cut the last axis of ``result`` into tensors of ``shapes``; copy them to ``outs`` if given."""
-    widths = [int(np.prod(shape[axes:])) for shape in shapes]
+    widths = [int(np.prod(shape[result.ndim - 1 :])) for shape in shapes]
     parts = zip(_columns(result, widths), shapes, strict=True)
     results = [np.ascontiguousarray(part).reshape(shape) for part, shape in parts]
     return results if outs is None else _stored(results, outs)

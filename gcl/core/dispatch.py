@@ -176,7 +176,9 @@ class Dispatch:
         if not self._shards.packs(widths, x[0].dtype, op):
             return coalescing.one_by_one(x, out, lambda tensor: self._scatter(tensor, op))
         transfer = self.coalesced(Collective.REDUCE_SCATTER, op)
-        return coalescing.scattered(x, out, widths, self.group.size, self._empty_flat, transfer)
+        return coalescing.scattered(
+            x, out, widths, self.group.size, lambda n, dtype: self.empty((n,), dtype), transfer
+        )
 
     def width(self, x: np.ndarray, op: str) -> int:
         """Elements of ``x`` [local replicas, n] that one member owns after a reduce-scatter, padding included."""
@@ -208,9 +210,6 @@ class Dispatch:
             return self.path.empty(shape, x.dtype)
         check_output(out, shape, x, in_place=in_place, alone=self.group.size == 1)
         return out
-
-    def _empty_flat(self, elements: int, dtype: np.dtype[Any]) -> np.ndarray:
-        return self.empty((elements,), dtype)
 
     def _request(
         self, collective: Collective | None, op: str, x: np.ndarray, root: int, detail: str | None, shared: bool

@@ -11,7 +11,7 @@ section 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -147,18 +147,18 @@ class PlainPadding:
             for fragment in range(-(-count // width) if width else 0):
                 begin = self._address(fragment, ipu, across)
                 slices.append((begin, begin + min(width, count - fragment * width)))
-        return HostRearrangement(self.replicas, self.shard, tuple(_joined(slices)))
+        return HostRearrangement(self.replicas, self.shard, _joined(slices))
 
     def shard_order(self, across: int) -> HostRearrangement:
         """From fragment order, padding included, to the order of ``arrangement(across)``."""
         self._check_across(across)
         slices = [
-            (self._address(fragment, ipu, across), self._address(fragment, ipu, across) + width)
+            (begin := self._address(fragment, ipu, across), begin + width)
             for fragment in range(self.replicas)
             for ipu, width in enumerate(self.widths)
             if width
         ]
-        return HostRearrangement(self.replicas, self.shard, tuple(_joined(slices)))
+        return HostRearrangement(self.replicas, self.shard, _joined(slices))
 
     def _check_across(self, across: int) -> None:
         if not is_whole(across, 1) or self.replicas % across:
@@ -217,15 +217,11 @@ class BalancedReorder:
         """From tensor order to the gathered tensor: address = replica x shard + place in it."""
         runs = sorted(run for tile in range(len(self.tiles)) for run in self._tile_runs(tile))
         slices = [(address, address + length) for _, address, length in runs]
-        return HostRearrangement(self.replicas, self.shard, tuple(_joined(slices)))
+        return HostRearrangement(self.replicas, self.shard, _joined(slices))
 
     @cached_property
     def _sizes(self) -> list[int]:
         return [sum(end - begin for begin, end in tile) for tile in self.tiles]
-
-    def _share(self, size: int) -> int:
-        """Elements of every shard that come from a tile of ``size`` elements."""
-        return -(-self._grains(size) // self.replicas) * self.grain
 
     def _grains(self, size: int) -> int:
         return -(-size // self.grain)
@@ -233,7 +229,8 @@ class BalancedReorder:
     @cached_property
     def _offsets(self) -> list[int]:
         """For each tile, the index in every shard of its first element; at the end the size of a shard."""
-        return list(accumulate(map(self._share, self._sizes), initial=0))
+        shares = (-(-self._grains(size) // self.replicas) * self.grain for size in self._sizes)
+        return list(accumulate(shares, initial=0))
 
     def _tile_runs(self, tile: int) -> Iterator[tuple[int, int, int]]:
         """The runs of tile ``tile``: (first element, gathered address, length)."""
@@ -270,15 +267,10 @@ def _pieces(count: int, replicas: int) -> Iterator[tuple[int, int]]:
             yield v * count // pieces, (v + 1) * count // pieces
 
 
-def _joined(slices: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _joined(slices: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """``slices`` with adjacent ones merged."""
-    run: tuple[int, int] | None = None
+    runs: list[tuple[int, int]] = []
     for begin, end in slices:
-        if run is not None and run[1] == begin:
-            run = (run[0], end)
-            continue
-        if run is not None:
-            yield run
-        run = (begin, end)
-    if run is not None:
-        yield run
+        first = runs.pop()[0] if runs and runs[-1][1] == begin else begin
+        runs.append((first, end))
+    return tuple(runs)

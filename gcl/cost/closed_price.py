@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from gcl.core.argument_checks import check_whole
 from gcl.core.layout import PlainPadding, spread
 from gcl.core.request import Collective
-from gcl.cost.program_cost import BOW_CLOCK, Cost, exchange_sync
+from gcl.cost.program_cost import BOW_CLOCK, HOP_SECONDS, Cost, exchange_sync
+from gcl.cost.tile_work import CALL_CYCLES, COPY_BYTES_PER_CYCLE, WORD
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import LINK_BANDWIDTH, Fabric, Hop, LinkClass, Topology
 from gcl.fabric.ring_order import order_of, quad_orders, ring
@@ -33,8 +34,6 @@ from gcl.scheduling.methods.method import METHODS, Method
 from gcl.scheduling.methods.quad_directional_ring import quarter_sizes
 from gcl.scheduling.program.torus_turns import pairs
 
-_HOP_SECONDS = 15e-9
-_CALL_CYCLES, _COPY_BYTES, _WORD = 288, 8, 4
 _SCATTER, _GATHER = Collective.REDUCE_SCATTER, Collective.ALL_GATHER
 
 
@@ -110,11 +109,12 @@ class _Phase:
         exchanges = self.length // 2 if self._meets else self.length - 1
         links = hops = waiting = 0.0
         turns = self._turns()
+        longest = _ring_loads(self.fabric, self.method).longest if self.inside else 1
         for ipus in turns:
             seconds = self._transfer(ipus)
             most = max(self._on_tile(part) for ipu in ipus for part in self._parts(self.widths[ipu]))
             links += seconds
-            hops += self._hops * _HOP_SECONDS
+            hops += longest * HOP_SECONDS
             waiting += max(0.0, most * self.itemsize / EXCHANGE_BYTES_PER_CYCLE / clock - seconds)
         sync = exchange_sync(self.fabric, clock, inside=self.inside)
         compute = max(self._cycles(width, len(turns)) for width in self.widths) / clock
@@ -125,20 +125,12 @@ class _Phase:
     def _meets(self) -> bool:
         return self.method is Method.MEET_IN_MIDDLE_RING and self.length > 2
 
-    @property
-    def _hops(self) -> int:
-        return _ring_loads(self.fabric, self.method).longest if self.inside else 1
-
     def _turns(self) -> list[tuple[int, ...]]:
         """The IPUs of a replica that send in the same exchange."""
-        sizes = {ipu: width * self._streams for ipu, width in enumerate(self.widths) if width}
+        sizes = {ipu: width * (1 + self._meets) for ipu, width in enumerate(self.widths) if width}
         if self.fabric.topology is Topology.TORUS and self.fabric.ipus_per_replica > 2:
             return pairs(sizes)
         return [tuple(sizes)]
-
-    @property
-    def _streams(self) -> int:
-        return 2 if self._meets else 1
 
     def _parts(self, width: int) -> list[int]:
         """Elements of every stream of a fragment."""
@@ -189,10 +181,10 @@ class _Phase:
 
     def _selected(self, elements: int) -> float:
         dynamic = selection(self._on_tile(max(self.widths)), destination=self.destination) == "dynamic slice"
-        return self._on_tile(elements) * self.itemsize / (_WORD if dynamic else _COPY_BYTES)
+        return self._on_tile(elements) * self.itemsize / (WORD if dynamic else COPY_BYTES_PER_CYCLE)
 
     def _stored(self, elements: int) -> float:
-        return _CALL_CYCLES + self._on_tile(elements) * self.itemsize / _COPY_BYTES
+        return CALL_CYCLES + self._on_tile(elements) * self.itemsize / COPY_BYTES_PER_CYCLE
 
     def _on_tile(self, elements: int) -> int:
         tensor = max(self.widths) * self.length

@@ -14,7 +14,6 @@ that links wait for the fullest tile (``gcl.cost.tile_work``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gcl.cost.tile_work import TileMemory, TileWork
@@ -25,7 +24,7 @@ from gcl.scheduling.schedule import Schedule
 
 #: Tile clock of a Bow IPU in Hz.
 BOW_CLOCK = 1.85e9
-_HOP_SECONDS = 15e-9
+HOP_SECONDS = 15e-9
 _LEAST_SYNC_CYCLES = 600
 
 
@@ -89,12 +88,12 @@ class Price:
 
 def sync_seconds(ipus: int, clock: float = BOW_CLOCK) -> float:
     """Seconds of a global sync of ``ipus`` IPUs whose tiles run at ``clock`` Hz."""
-    return max(_LEAST_SYNC_CYCLES / clock, 2 * _HOP_SECONDS * (1 + ipus // 2 // 2))
+    return max(_LEAST_SYNC_CYCLES / clock, 2 * HOP_SECONDS * (1 + ipus // 2 // 2))
 
 
 def exchange_sync(fabric: Fabric, clock: float, *, inside: bool) -> float:
     """Seconds of the sync before an exchange ``inside`` IPU-Link domains, or between them."""
-    return sync_seconds(fabric.ipus_per_domain, clock) + (0.0 if inside else 2 * _HOP_SECONDS)
+    return sync_seconds(fabric.ipus_per_domain, clock) + (0.0 if inside else 2 * HOP_SECONDS)
 
 
 def price(schedule: Schedule, clock: float = BOW_CLOCK) -> Price:
@@ -116,7 +115,7 @@ def _cost(phase: ProgramPhase, schedule: Schedule, tiles: TileWork, clock: float
         if pattern not in known:
             links, hops = _links(exchange, schedule.fabric, schedule.itemsize)
             waiting = max(0.0, tiles.exchange_cycles(exchange) / clock - links)
-            known[pattern] = Cost(1, links, hops * _HOP_SECONDS, sync, waiting)
+            known[pattern] = Cost(1, links, hops * HOP_SECONDS, sync, waiting)
         total += known[pattern]
     return total
 
@@ -131,8 +130,5 @@ def _links(exchange: Exchange, fabric: Fabric, itemsize: int) -> tuple[float, in
             longest = max(longest, len(route))
             for hop in route:
                 load[hop] = load.get(hop, 0) + copy.source.elements * itemsize
-    return _slowest(load.items()), longest
-
-
-def _slowest(load: Iterable[tuple[Hop, int]]) -> float:
-    return max((nbytes / LINK_BANDWIDTH[hop.link] for hop, nbytes in load), default=0.0)
+    slowest = max((nbytes / LINK_BANDWIDTH[hop.link] for hop, nbytes in load.items()), default=0.0)
+    return slowest, longest

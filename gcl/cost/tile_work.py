@@ -27,8 +27,8 @@ from gcl.scheduling.phases import ProgramPhase
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, Exchange, Reduce, Slice
 from gcl.scheduling.schedule import Schedule
 
-_COPY_BYTES_PER_CYCLE, _WORD = 8, 4
-_CALL_CYCLES = 288
+COPY_BYTES_PER_CYCLE, WORD = 8, 4
+CALL_CYCLES = 288
 
 
 @dataclass(frozen=True)
@@ -126,11 +126,11 @@ class TileWork:
         """Cycles to select ``part``; 0 if it is the same for all replicas."""
         if part.buffer not in (INPUT, OUTPUT) or self._program.fragments(part.buffer) == 1:
             return 0.0
-        rate = _WORD if self.selection == "dynamic slice" else _COPY_BYTES_PER_CYCLE
+        rate = WORD if self.selection == "dynamic slice" else COPY_BYTES_PER_CYCLE
         return self.on_tile(part.elements) * self.itemsize / rate
 
     def _stored(self, step: Copy | Reduce) -> float:
-        return _CALL_CYCLES + self.on_tile(step.target.elements) * self.itemsize / _COPY_BYTES_PER_CYCLE
+        return CALL_CYCLES + self.on_tile(step.target.elements) * self.itemsize / COPY_BYTES_PER_CYCLE
 
     def _copy_cycles(self, fragments: int) -> float:
         nbytes = fragments * max(self._program.widths, default=0) * self.itemsize

@@ -21,7 +21,6 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from gcl.core.argument_checks import is_whole
 from gcl.errors import ArgumentError
@@ -120,7 +119,8 @@ class Fabric:
 
     def __post_init__(self) -> None:
         for field, kind in _NAMED.items():
-            object.__setattr__(self, field, _member(kind, getattr(self, field)))
+            value = getattr(self, field)
+            object.__setattr__(self, field, kind(value) if value in list(kind) else value)
         faults = self._type_faults() or self._size_faults() or self._configuration_faults()
         if faults:
             raise ArgumentError("; ".join(faults))
@@ -246,7 +246,11 @@ class Fabric:
         it takes the shorter direction along the rows, and not the loop-back if both are equal. Raises ArgumentError
         for a domain with an odd number of IPUs above one, which cannot form a ladder.
         """
-        self._check_even()
+        if self.ipus_per_domain > 1 and self.ipus_per_domain % 2:
+            raise ArgumentError(
+                f"{self.ipus_per_domain} IPUs in one domain form no ladder, which has pairs; "
+                "use an even number of IPUs, or one"
+            )
         domain, row, rail = self.coordinates(source)
         far, target_row, target_rail = self.coordinates(target)
         hops: list[Hop] = []
@@ -291,18 +295,6 @@ class Fabric:
 
     def _at(self, domain: int, row: int, rail: int) -> int:
         return domain * self.ipus_per_domain + 2 * row + rail
-
-    def _check_even(self) -> None:
-        if self.ipus_per_domain > 1 and self.ipus_per_domain % 2:
-            raise ArgumentError(
-                f"{self.ipus_per_domain} IPUs in one domain form no ladder, which has pairs; "
-                "use an even number of IPUs, or one"
-            )
-
-
-def _member(kind: type[Topology] | type[LinkConfiguration], value: Any) -> Any:
-    """The member of ``kind`` given as such or by name, else ``value`` itself."""
-    return kind(value) if value in list(kind) else value
 
 
 def _supported(configuration: LinkConfiguration) -> str:

@@ -15,13 +15,9 @@ GCL reference, sections 1 and 9.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
 from math import lcm
-
-import numpy as np
 
 from gcl.core.argument_checks import check_whole, is_whole
 from gcl.errors import ArgumentError
@@ -113,28 +109,6 @@ class TileBalance:
     def on_tile(self) -> int:
         """Elements of one fragment on a tile: one slice. (The last fragments take the rest, in more slices.)"""
         return min(self.slice_bytes // self.itemsize, self.fragment)
-
-    def runs(self) -> Iterator[tuple[int, int, int, int]]:
-        """(fragment, tile, first element, length) in the order of the fragments."""
-        ends = list(accumulate(self.sizes))
-        next_ = [end - size for end, size in zip(ends, self.sizes, strict=True)]
-        most, tile, left = self.slice_bytes // self.itemsize, 0, sum(self.sizes)
-        for fragment in range(self.fragments):
-            wanted = min(self.fragment, left)
-            left -= wanted
-            while wanted:
-                length = min(most, ends[tile] - next_[tile], wanted)
-                if length:
-                    yield fragment, tile, next_[tile], length
-                next_[tile] += length
-                wanted -= length
-                tile = (tile + 1) % len(self.sizes)
-
-    @cached_property
-    def order(self) -> np.ndarray:
-        """For each place in the concatenated fragments, the index of its element in the tensor: int64 [n]."""
-        runs = [np.arange(first, first + length) for _, _, first, length in self.runs()]
-        return np.concatenate(runs) if runs else np.empty(0, np.int64)
 
 
 def _spread_out(count: int) -> list[int]:

@@ -13,7 +13,6 @@ partial results in transit are therefore twice as large as modelled. MEAN of int
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -67,16 +66,6 @@ def chosen(fabric: Fabric, group: Group, request: Request) -> Schedule | None:
         )
     except ArgumentError:
         return None
-
-
-@dataclass(frozen=True, eq=False)
-class _Announcement(Request):
-    """A barrier before a call, named for it, so that ranks that make different calls get CollectiveMismatch."""
-
-    call: str = ""
-
-    def __str__(self) -> str:
-        return self.call
 
 
 class LiteralPath(BreakablePath):
@@ -154,7 +143,9 @@ class LiteralPath(BreakablePath):
     def _execute(self, plan: Schedule, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         wide, operation = _travelling(request), OPERATIONS[request.operator]
         reduces = request.collective in REDUCING and request.operator is not Operator.LOCAL
-        self._transport.begin(request, max(map(_most_sent, plan.programs), default=0), wide)
+        exchanges = (exchange for program in plan.programs for exchange in program.exchanges)
+        most = max((sum(copy.source.elements for copy in exchange.copies) for exchange in exchanges), default=0)
+        self._transport.begin(request, most, wide)
         rows = x.reshape(self._world.local, -1)
         scatters = [phase for phase in plan.phases if phase.program.collective is not Collective.ALL_GATHER]
         with np.errstate(all="ignore"):  # as the compiled kernels do
@@ -202,7 +193,7 @@ class LiteralPath(BreakablePath):
 
     def _announcement(self, request: Request) -> Request:
         call = f"{request} by {','.join(self.chain)}"
-        return _Announcement(None, Operator.ADD, np.dtype(np.float32), 0, call=call)
+        return Request(None, Operator.ADD, np.dtype(np.float32), 0, detail=call)
 
 
 class LiteralCommunicator(Communicator):
@@ -271,8 +262,3 @@ def _travelling(request: Request) -> np.dtype[Any]:
     if request.operator in _SUMS and (half or request.operator is Operator.MEAN):
         return sum_dtype(request.dtype)
     return request.dtype
-
-
-def _most_sent(program: StepProgram) -> int:
-    """The most elements that a replica sends in one exchange."""
-    return max((sum(copy.source.elements for copy in e.copies) for e in program.exchanges), default=0)

@@ -86,21 +86,13 @@ class Options:
 
     def __str__(self) -> str:
         """One option per line, under its own name."""
-        names = {row.field: name for name, row in _TABLE.items()}
+        names = {field: name for name, (field, _) in _TABLE.items()}
         names |= {field: name for field, (name, _) in _VARIABLES.items()}
         return "\n".join(f"{names[field.name]} = {_text(getattr(self, field.name))}" for field in fields(self))
 
 
 class _Fault(Exception):
     """The fault of a value, worded to follow "it"."""
-
-
-@dataclass(frozen=True)
-class _OptionRow:
-    """An option: the field that it sets, and the function that reads its value."""
-
-    field: str
-    read: Callable[[object], object]
 
 
 def _boolean(value: object) -> bool:
@@ -155,13 +147,14 @@ def _io_tiles(value: object, tiles_per_ipu: int) -> int:
     return tiles
 
 
-_TABLE: dict[str, _OptionRow] = {
-    "method": _OptionRow("method", _methods),
-    "useReplicatedImplementation": _OptionRow("use_replicated_implementation", _boolean),
-    "maxBytesPerTile": _OptionRow("max_bytes_per_tile", _integer),
-    "useSynclessCollectives": _OptionRow("use_syncless_collectives", _automatic),
-    "syncful.useOptimisedLayout": _OptionRow("use_optimised_layout", _boolean),
-    "syncful.useForwardingToSupportStridedGroups": _OptionRow("use_forwarding_to_support_strided_groups", _automatic),
+#: option -> the field that it sets, and the function that reads its value
+_TABLE: dict[str, tuple[str, Callable[[object], object]]] = {
+    "method": ("method", _methods),
+    "useReplicatedImplementation": ("use_replicated_implementation", _boolean),
+    "maxBytesPerTile": ("max_bytes_per_tile", _integer),
+    "useSynclessCollectives": ("use_syncless_collectives", _automatic),
+    "syncful.useOptimisedLayout": ("use_optimised_layout", _boolean),
+    "syncful.useForwardingToSupportStridedGroups": ("use_forwarding_to_support_strided_groups", _automatic),
 }
 #: field -> its variable, and the function that reads it
 _VARIABLES: dict[str, tuple[str, Callable[[object], object]]] = {
@@ -185,16 +178,16 @@ def _read_options(text: str, faults: list[str]) -> dict[str, Any]:
         faults.append(f"{OPTIONS_VARIABLE} is {text.strip()[:40]!r}; it must be a JSON object of options")
         return values
     for name, value in _flat(pairs):
-        row = _TABLE.get(name)
-        if row is None and any(option.startswith(f"{name}.") for option in _TABLE):
+        field, read = _TABLE.get(name, (None, None))
+        if read is None and any(option.startswith(f"{name}.") for option in _TABLE):
             faults.append(f"{OPTIONS_VARIABLE} {name} is {value!r}; it must be an object of its options")
-        elif row is None:
+        elif field is None or read is None:
             hint = did_you_mean(name, _TABLE)
             faults.append(f"{OPTIONS_VARIABLE} has an unknown option {name!r}; there are {', '.join(_TABLE)}{hint}")
-        elif row.field in values:
+        elif field in values:
             faults.append(f"{OPTIONS_VARIABLE} has {name} twice; give it once")
         else:
-            _read(values, faults, f"{OPTIONS_VARIABLE} {name}", row.field, row.read, value)
+            _read(values, faults, f"{OPTIONS_VARIABLE} {name}", field, read, value)
     return values
 
 

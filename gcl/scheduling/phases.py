@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from gcl.core.groups import Group
 from gcl.core.layout import HostRearrangement
@@ -22,7 +23,7 @@ from gcl.scheduling.methods.method import METHODS, Method
 from gcl.scheduling.methods.ring_stream import RingTrack
 from gcl.scheduling.options import Options
 from gcl.scheduling.program.forwarding import forwarded
-from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange, Slice, Step, StepProgram
+from gcl.scheduling.program.step_program import Exchange, Slice, Step, StepProgram
 from gcl.scheduling.program.torus_turns import split
 
 #: The links of phases within IPU-Link domains.
@@ -190,28 +191,19 @@ def limited(program: StepProgram, most: int) -> StepProgram:
 
     The limit applies to the sum of what an IPU sends in an exchange, because that is in one buffer (maxBytesPerTile).
     """
-    steps: list[Step] = []
-    for step in program.steps:
-        steps += _limited_exchanges(step, max(1, most)) if isinstance(step, Exchange) else [step]
-    return replace(program, steps=tuple(steps))
+    return program.with_exchanges(lambda exchange: _limited_exchanges(exchange, max(1, most)))
 
 
 def _limited_exchanges(exchange: Exchange, most: int) -> Iterator[Exchange]:
-    sent: dict[int, int] = {}
-    for copy in exchange.copies:
-        sent[copy.ipu] = sent.get(copy.ipu, 0) + copy.source.elements
     widest = max((copy.source.elements for copy in exchange.copies), default=1)
-    parts = min(widest, -(-max(sent.values(), default=0) // most))
+    parts = min(widest, -(-max(exchange.elements_by_ipu().values(), default=0) // most))
     if parts <= 1:
         yield exchange
         return
     for part in range(parts):
-        copies = (_limited_copy(copy, part, parts) for copy in exchange.copies)
+        piece = partial(_piece, part=part, parts=parts)
+        copies = (replace(copy, source=piece(copy.source), target=piece(copy.target)) for copy in exchange.copies)
         yield Exchange(tuple(copy for copy in copies if copy.source.elements))
-
-
-def _limited_copy(copy: CrossReplicaCopy, part: int, parts: int) -> CrossReplicaCopy:
-    return replace(copy, source=_piece(copy.source, part, parts), target=_piece(copy.target, part, parts))
 
 
 def _piece(fragment: Slice, part: int, parts: int) -> Slice:

@@ -22,7 +22,7 @@ from gcl.core.argument_checks import check_whole
 from gcl.core.groups import Group
 from gcl.core.layout import PlainPadding, spread
 from gcl.core.operators import Operator
-from gcl.core.request import Collective
+from gcl.core.request import REDUCING, Collective
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import Fabric
 from gcl.scheduling.methods import all_to_all, broadcast, local
@@ -36,7 +36,6 @@ from popdist_py.messages.suggestion import did_you_mean
 
 _SCATTER, _GATHER = Collective.REDUCE_SCATTER, Collective.ALL_GATHER
 _STRAIGHT = "sent directly to each partner"
-_REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ def interpret(schedule: Schedule, x: np.ndarray, op: str = Operator.ADD) -> np.n
     """Run every phase on ``x`` [replicas, elements] with ``interpreter``; return [replicas, results]."""
     name = Operator.parse(op, x.dtype)
     operation = OPERATIONS[name]
-    reduces = schedule.collective in _REDUCING and name is not Operator.LOCAL
+    reduces = schedule.collective in REDUCING and name is not Operator.LOCAL
     x = operation.prepare(x) if reduces else x
     for phase in schedule.phases:
         if phase.before is not None:

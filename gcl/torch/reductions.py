@@ -106,12 +106,9 @@ def combine_all(tensors: Sequence[torch.Tensor], op: ReduceOp) -> torch.Tensor:
         pairs = [combine(*pair) for pair in zip(level[::2], level[1::2], strict=False)]
         level = pairs + level[2 * len(pairs) :]
     if op.op == _Op.AVG:
-        return torch.div(level[0], len(tensors), rounding_mode=None if _divides(level[0]) else "trunc")
+        divides = level[0].dtype.is_floating_point or level[0].dtype.is_complex
+        return torch.div(level[0], len(tensors), rounding_mode=None if divides else "trunc")
     return level[0]
-
-
-def _divides(tensor: torch.Tensor) -> bool:
-    return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
 def real_view(tensor: torch.Tensor, op: ReduceOp) -> torch.Tensor:

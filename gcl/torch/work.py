@@ -165,5 +165,4 @@ class GclWork(Work):
         """The rank that sent what was received; -1 for a collective."""
         return self._source
 
-    def _source_rank(self) -> int:
-        return self._source
+    _source_rank = source_rank

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from threading import Timer
 from time import monotonic
-from types import TracebackType
 
 _SECONDS = 2.0
 
@@ -41,9 +40,7 @@ class DelayedReports:
     def __enter__(self) -> DelayedReports:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._cancel()
 
     def _cancel(self) -> None:

@@ -209,37 +209,20 @@ def _needed(nbytes: int, generation: Generation) -> Line:
     return Line("ipus_needed", "IPUs needed", ipus_needed(nbytes, generation), text)
 
 
-def lines_of_layers(
-    texts: Sequence[str],
-    itemsize: int,
-    *,
-    batch: int,
-    optimiser: str,
-    training: bool,
-    activations: int | None,
-    generation: Generation,
-) -> Iterator[Line]:
-    """Return the results for layers given one by one."""
+def variables_of_layers(texts: Sequence[str], activations: int | None, *, training: bool) -> Variables:
+    """Return the variables of layers given one by one; ``activations``: of all, if they are known."""
     parsed = [layer(text) for text in texts]
     parameters = sum((weights if training else weights.in_inference for weights, _ in parsed), Parameters(0))
-    values = sum(count for _, count in parsed) if activations is None else activations
-    yield from lines_of_variables(
-        Variables(parameters, values),
-        itemsize,
-        batch=batch,
-        optimiser=optimiser,
-        training=training,
-        generation=generation,
-    )
+    return Variables(parameters, sum(count for _, count in parsed) if activations is None else activations)
 
 
 def lines_of_model(job: Job, compute: float) -> Iterator[Line]:
     """Return the results for a network, with everything at nominal rates."""
-    model, network = placed(job), job.network
+    model = placed(job)
     on_each = (model.sample_seconds(NOMINAL, ipu, recompute=job.recompute).sum() for ipu in range(model.work.ipus))
     slot = job.batch * float(max(on_each))
     peak = job.system.generation.peak(job.itemsize)
-    yield Line("forward_flops", "forward operations", network.flops, "matrix products of a sequence or image")
+    yield Line("forward_flops", "forward operations", job.network.flops, "matrix products of a sequence or image")
     text = f"busiest IPU: operations of {job.batch} / {peak / 1e12:.1f} TFLOP/s, and vector operations"
     yield Line("micro_batch_seconds", "T_MB", slot, text)
     size = float(model.work.trained.max()) * job.itemsize
@@ -268,9 +251,8 @@ def lines_of_model(job: Job, compute: float) -> Iterator[Line]:
     yield from _input(job)
     yield Line("constant_share", "constant share c", reduction / step, "T_AR / T")
     yield from lines_of_laws(reduction / step, compute)
-    variables = Variables(Parameters(network.trained, 0, network.statistics), round(network.activations))
     yield from lines_of_variables(
-        variables,
+        memory.variables(job),
         job.itemsize,
         batch=job.batch,
         optimiser=job.optimiser,
@@ -278,17 +260,9 @@ def lines_of_model(job: Job, compute: float) -> Iterator[Line]:
         generation=job.system.generation,
     )
     if job.training:
-        nbytes = stored_bytes(job)
         wide = ", ".join(name for name, optimiser in OPTIMISERS.items() if optimiser.is_wide)
         text = f"deduplicated, with states in FLOAT for {wide}"
-        yield Line("stored_bytes", "memory, as stored", nbytes, text)
-
-
-def stored_bytes(job: Job) -> float:
-    """Return the bytes of all variables of a replica, each counted once in its own element type."""
-    network = job.network
-    values = 2 * network.trained + network.statistics + round(network.activations) * job.batch
-    return values * job.itemsize + network.trained * memory.state_bytes(job)
+        yield Line("stored_bytes", "memory, as stored", memory.formula_bytes(job)[1], text)
 
 
 def _statistics(job: Job, norms: Sequence[Sequence[int]]) -> Iterator[Line]:
@@ -311,30 +285,21 @@ def _input(job: Job) -> Iterator[Line]:
 
 def table_of(job: Job) -> list[dict[str, Any]]:
     """Return the table of layers; equal consecutive layers are one row with their number."""
-    rows = []
-    for _, blocks in groupby(_paired(job.network.blocks), key=lambda pair: tuple(map(_sizes, pair))):
-        pairs = list(blocks)
-        for block in pairs[0]:
-            rows.append(
-                {
-                    "block": block.name,
-                    "count": len(pairs),
-                    "parameters": block.parameters,
-                    "forward_flops": block.matrix,
-                    "vector_operations": block.vector,
-                    "activation_values": block.stashed + block.output,
-                }
-            )
-    return rows
+    layers = [tuple(group) for _, group in groupby(job.network.blocks, lambda block: block.name.rsplit("/", 1)[0])]
+    equal = [list(group) for _, group in groupby(layers, lambda layer: tuple(map(_sizes, layer)))]
+    return [
+        {
+            "block": block.name,
+            "count": len(group),
+            "parameters": block.parameters,
+            "forward_flops": block.matrix,
+            "vector_operations": block.vector,
+            "activation_values": block.stashed + block.output,
+        }
+        for group in equal
+        for block in group[0]
+    ]
 
 
 def _sizes(block: NetworkBlock) -> tuple[Any, ...]:
     return (block.kind, block.parameters, block.matrix, block.vector, block.stashed, block.output)
-
-
-def _paired(blocks: Sequence[NetworkBlock]) -> list[tuple[NetworkBlock, ...]]:
-    """Merge the blocks of each layer."""
-    groups: list[tuple[NetworkBlock, ...]] = []
-    for _, group in groupby(blocks, key=lambda block: block.name.rsplit("/", 1)[0]):
-        groups.append(tuple(group))
-    return groups

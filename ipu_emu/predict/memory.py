@@ -31,11 +31,15 @@ import numpy as np
 from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.predict.host import bytes_per_sample
 from ipu_emu.predict.job import DTYPES, Job
+from ipu_emu.predict.layer_parameters import Parameters
 from ipu_emu.predict.links import domains_of
 from ipu_emu.predict.networks import NetworkBlock
+from ipu_emu.predict.variable_memory import Variables
 from ipu_emu.predict.work_per_ipu import PlacedWork
 from ipu_emu.program.schedules import depth
 
+#: From the best to the worst.
+VERDICTS = ("fits", "unsure", "does not fit")
 PARTS = ("weights", "gradients", "states", "stash", "transient", "inputs")
 #: Code, vertex state and exchange, as fractions of the memory of an IPU: least; most for one block, and in total.
 _LEAST_CODE, _BASE_CODE, _BLOCK_CODE, _MOST_CODE = 0.025, 0.05, 0.0125, 0.20
@@ -82,9 +86,30 @@ class Shape:
         return cls(*map(np.array, (job.replicas, job.batch, job.accumulation, job.recompute, *states)))
 
 
+def variables(job: Job) -> Variables:
+    """The variables of a replica."""
+    network = job.network
+    return Variables(Parameters(network.trained, 0, network.statistics), round(network.activations))
+
+
+def formula_bytes(job: Job) -> tuple[int, int]:
+    """Bytes of all variables of a replica: by the literal formula, and with each variable counted once."""
+    if not job.training:
+        return (variables(job).inference(job.itemsize),) * 2
+    states = OPTIMISERS[job.optimiser].state_itemsize(job.itemsize)
+    literal, once = (
+        variables(job).training(
+            job.itemsize, batch=job.batch, optimiser=job.optimiser, literal=literal, state_itemsize=states
+        )
+        for literal in (True, False)
+    )
+    return literal, once
+
+
 def verdict(low: Any, high: Any, limit: float) -> Any:
     """Return fits, unsure or does not fit for these bounds; for arrays, an array."""
-    return np.where(high <= limit, "fits", np.where(low <= limit, "unsure", "does not fit"))
+    fits, unsure, too_large = VERDICTS
+    return np.where(high <= limit, fits, np.where(low <= limit, unsure, too_large))
 
 
 def in_flight(schedule: str, stages: int, stage: int, accumulation: Any) -> Any:
@@ -104,11 +129,7 @@ def shards(job: Job, replicas: Any, shared: Any) -> Any:
     return np.where(shared, np.maximum(1, replicas // domains), 1)
 
 
-def streamed(
-    job: Job,
-    work: PlacedWork,
-    shape: Shape,
-) -> tuple[Any, Any]:
+def streamed(job: Job, work: PlacedWork, shape: Shape) -> tuple[Any, Any]:
     """Bytes to and from Streaming Memory in a step, and transfers.
 
     They are those of the IPU with the most, or of all IPUs if these take turns.
@@ -146,12 +167,7 @@ def streamed(
     return moved, transfers
 
 
-def parts(
-    job: Job,
-    work: PlacedWork,
-    ipu: int,
-    shape: Shape,
-) -> dict[str, Any]:
+def parts(job: Job, work: PlacedWork, ipu: int, shape: Shape) -> dict[str, Any]:
     """Bytes by part on ``ipu``."""
     size = job.itemsize
     trained = float(work.trained[ipu])
@@ -164,11 +180,11 @@ def parts(
     inputs = shape.batch * (_INPUT_BUFFERS * bytes_per_sample(job) * (ipu == 0))
     if not job.training:
         live = shape.batch * float(work.transient[ipu] + work.boundary[ipu]) * size
-        return _all(weights, 0.0, 0.0, 0.0, live, inputs)
+        return _all(inputs, weights, 0.0, 0.0, 0.0, live)
     states = np.where(shape.off_chip, 0.0, trained * state_bytes(job) / divided)
     held = np.where(shape.accumulation > 1, 0.0, 1.0) if "accumulators" in job.off_chip else 1.0
     stash, transient = _activations(job, work, ipu, shape)
-    return _all(weights, held * trained * size, states, stash, transient, inputs)
+    return _all(inputs, weights, held * trained * size, states, stash, transient)
 
 
 def _activations(job: Job, work: PlacedWork, ipu: int, shape: Shape) -> tuple[Any, Any]:
@@ -195,13 +211,7 @@ def table_bytes(job: Job, block: NetworkBlock) -> float:
     return block.table * float(job.itemsize * (1 + block.tied) + gathered)
 
 
-def bounds(
-    job: Job,
-    work: PlacedWork,
-    ipu: int,
-    parts: dict[str, Any],
-    shape: Shape,
-) -> tuple[Any, Any]:
+def bounds(job: Job, work: PlacedWork, ipu: int, parts: dict[str, Any], shape: Shape) -> tuple[Any, Any]:
     """Lower and upper bound of the bytes on ``ipu``; ``parts``: its ``parts`` for the same shape."""
     limit, data = float(job.system.generation.sram), sum(parts.values())
     code = min(_MOST_CODE, _BASE_CODE + _BLOCK_CODE * len(work.placement[ipu]))
@@ -241,13 +251,6 @@ def _from_replicas(job: Job, work: PlacedWork, ipu: int, shape: Shape) -> tuple[
     return values * (1 + 1 / divided), values * (1 + 1 / divided) + largest * weights * job.itemsize, passing
 
 
-def _all(weights: Any, gradients: Any, states: Any, stash: Any, transient: Any, inputs: Any) -> dict[str, Any]:
-    nothing = 0.0 * inputs
-    return {
-        "weights": weights + nothing,
-        "gradients": gradients + nothing,
-        "states": states + nothing,
-        "stash": stash + nothing,
-        "transient": transient + nothing,
-        "inputs": inputs,
-    }
+def _all(inputs: Any, *others: Any) -> dict[str, Any]:
+    """Bytes by part, for the ``inputs`` and the ``others`` in the order of ``PARTS``, all of the shape of inputs."""
+    return dict(zip(PARTS, (*(nbytes + 0.0 * inputs for nbytes in others), inputs), strict=True))

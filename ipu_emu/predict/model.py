@@ -55,7 +55,7 @@ _SHARED_STEPS = 2
 #: Ops of LARS for each weight that exchange data: two norms, each with a sum.
 _NORMS = 4
 #: Shares of the memory of an IPU that placed blocks may take: the first with the best of the verdicts is used.
-_SHARES, _VERDICTS = (inf, *(percent / 100 for percent in range(100, 15, -5))), ("fits", "unsure", "does not fit")
+_SHARES = (inf, *(percent / 100 for percent in range(100, 15, -5)))
 
 
 @dataclass(frozen=True)
@@ -323,10 +323,6 @@ class StepModel:
 
     # ---------------------------------------------------------------- derived numbers
 
-    def samples(self, shape: Shape) -> Any:
-        """Samples of a step, over all replicas."""
-        return shape.replicas * shape.batch * shape.accumulation * self.job.packing
-
     def flops(self, *, hardware: bool) -> float:
         """Operations on the matrix units for one sequence; with ``hardware``, including recomputed ones."""
         network = self.job.network
@@ -390,7 +386,7 @@ def _placed(job: Job) -> StepModel:
     for share in _SHARES:
         limit = share * job.system.generation.sram
         model = StepModel(job, PlacedWork(balanced(network, ipus, loads, copies, job.embedding_ipu, limit)))
-        worst = max(_VERDICTS.index(need.verdict) for need in model.memories())
+        worst = max(memory.VERDICTS.index(need.verdict) for need in model.memories())
         models.setdefault(worst, model)
         if not worst:
             break

@@ -21,7 +21,7 @@ from ipu_emu.predict import host
 from ipu_emu.predict.calibration.profile import PARAMETERS, Profile, rates_of
 from ipu_emu.predict.job import Job, calibrated_release, without_effect
 from ipu_emu.predict.links import domains_of
-from ipu_emu.predict.memory import PredictedMemory, Shape
+from ipu_emu.predict.memory import VERDICTS, PredictedMemory, Shape
 from ipu_emu.predict.model import TERMS, WHAT_IF, StepModel, placed
 from ipu_emu.predict.work_per_ipu import CLASSES
 from ipu_emu.program.schedules import in_flight
@@ -34,7 +34,6 @@ _UNLIKE = {
     **{"network": 0.10, "family": 0.25, "generation": 0.05, "domains": 0.05, "inference": 0.20, "dtype": 0.20},
     "release": 0.04,
 }
-_VERDICTS = ("fits", "unsure", "does not fit")
 
 
 @dataclass(frozen=True)
@@ -182,13 +181,12 @@ class Prediction:
     @property
     def verdict(self) -> str:
         """The worst verdict of all IPUs."""
-        verdict: str = max((memory.verdict for memory in self.memories), key=_VERDICTS.index)
-        return verdict
+        return self.fullest.verdict
 
     @property
     def fullest(self) -> PredictedMemory:
         """The IPU with the worst verdict; if several, the one that may need the most bytes."""
-        return max(self.memories, key=lambda memory: (_VERDICTS.index(memory.verdict), memory.high))
+        return max(self.memories, key=lambda memory: (VERDICTS.index(memory.verdict), memory.high))
 
     @cached_property
     def memories(self) -> list[PredictedMemory]:

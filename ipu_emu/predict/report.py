@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ipu_emu.compiler.optimisers.optimiser_table import OPTIMISERS
 from ipu_emu.predict.calibration.profile import Profile
 from ipu_emu.predict.host import input_dtype
 from ipu_emu.predict.job import Job
-from ipu_emu.predict.layer_parameters import Parameters
+from ipu_emu.predict.memory import formula_bytes
 from ipu_emu.predict.model import WHAT_IF
 from ipu_emu.predict.prediction import Prediction
-from ipu_emu.predict.variable_memory import Variables
 
 _SCHEMA = "ipu-emu prediction 1"
 
@@ -93,22 +91,6 @@ def _memory(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def formula_bytes(job: Job) -> tuple[int, int]:
-    """Bytes of all variables of a replica: by the literal formula, and with each variable counted once."""
-    network = job.network
-    variables = Variables(Parameters(network.trained, 0, network.statistics), round(network.activations))
-    if not job.training:
-        return (variables.inference(job.itemsize),) * 2
-    states = OPTIMISERS[job.optimiser].state_itemsize(job.itemsize)
-    literal, once = (
-        variables.training(
-            job.itemsize, batch=job.batch, optimiser=job.optimiser, literal=literal, state_itemsize=states
-        )
-        for literal in (True, False)
-    )
-    return literal, once
-
-
 def calibration_facts(profile: Profile | None) -> dict[str, Any] | None:
     """The profile: its parameters and the rows behind them."""
     if profile is None:
@@ -124,14 +106,11 @@ def calibration_facts(profile: Profile | None) -> dict[str, Any] | None:
 def what_if_facts(prediction: Prediction, changes: Sequence[dict[str, float]] = ()) -> list[dict[str, Any]]:
     """Throughput with other rates; by default with each rate doubled."""
     scenarios = list(changes) or [{name: 2.0} for name in WHAT_IF]
-    facts = []
-    for factors in scenarios:
-        other = prediction.changed(factors)
-        facts.append(
-            {
-                "change": ", ".join(f"{name}=x{factor:g}" for name, factor in factors.items()),
-                "samples_per_second": other.throughput,
-                "speedup": other.throughput / prediction.throughput,
-            }
-        )
-    return facts
+    return [
+        {
+            "change": ", ".join(f"{name}=x{factor:g}" for name, factor in factors.items()),
+            "samples_per_second": (rate := prediction.changed(factors).throughput),
+            "speedup": rate / prediction.throughput,
+        }
+        for factors in scenarios
+    ]

@@ -7,9 +7,9 @@ the prediction error are tied: the rank of one is 1 + the number of those that a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp
+from math import exp, prod
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ Values = NDArray[Any]
 
 COLUMNS = ("ipus", "replicas", "batch", "accumulation", "recompute", "shared", "off_chip")
 _ARRAYS = COLUMNS[1:]
+#: The predicted numbers of each row.
+_NUMBERS = ("throughput", "global_batch", "low", "high")
 _NINETY = 1.645
 _IPUS = (1, 2, 4, 8, 16)
 _MOST_BATCH, _MOST, _MOST_SAMPLES = 256, 5_000_000, 10**9
@@ -57,8 +59,7 @@ class Configurations:
     def only(self, rows: Values) -> Configurations:
         """Return the rows with these indices, or those that a mask selects."""
         columns = {name: values[rows] for name, values in self.columns.items()}
-        parts = (self.throughput[rows], self.global_batch[rows], self.low[rows])
-        return Configurations(columns, *parts, self.limit, self.high[rows], self.spread, self.examined)
+        return replace(self, columns=columns, **{name: getattr(self, name)[rows] for name in _NUMBERS})
 
     def ranked(self) -> Configurations:
         """Sort by throughput, fastest first, then by global batch, smallest first."""
@@ -179,20 +180,9 @@ def _evaluated(model: StepModel, profile: Profile | None, grid: Mapping[str, Val
 
 
 def _joined(parts: Sequence[Configurations]) -> Configurations:
-    def all_of(values: Iterator[Values]) -> Values:
-        return np.concatenate(list(values))
-
-    columns = {name: all_of(part.columns[name] for part in parts) for name in parts[0].columns}
-    return Configurations(
-        columns,
-        all_of(part.throughput for part in parts),
-        all_of(part.global_batch for part in parts),
-        all_of(part.low for part in parts),
-        parts[0].limit,
-        all_of(part.high for part in parts),
-        parts[0].spread,
-        sum(part.examined for part in parts),
-    )
+    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in COLUMNS}
+    numbers: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _NUMBERS}
+    return replace(parts[0], columns=columns, examined=sum(part.examined for part in parts), **numbers)
 
 
 def _best_placements(configurations: Configurations) -> Configurations:
@@ -260,40 +250,32 @@ def sweep(job: Job, profile: Profile | None, axis_values: Mapping[str, Sequence[
         "off_chip": "states" in job.off_chip,
     }
     axes = {name: list(axis_values.get(name, [own[name]])) for name in COLUMNS}
-    total = 1
-    for values in axes.values():
-        total *= len(values)
+    total = prod(map(len, axes.values()))
     if total > _MOST:
         raise EmulatorError(f"--sweep asks for {total:,} configurations; use at most {_MOST:,}")
     largest = max(axes["replicas"]) * max(axes["ipus"])
     system = job.system if largest <= job.system.ipus else smallest_pod(largest, job.system)
+    wrong = [count for count in axes["replicas"] if count % job.bn_span]
+    if wrong:
+        raise EmulatorError(f"--bn-span {job.bn_span} does not divide {wrong[0]} replicas; leave that number out")
+    grid = dict(zip(_ARRAYS, (axis.ravel() for axis in _mesh(axes)), strict=True))
     parts = []
     for ipus in axes["ipus"]:
-        wrong = [count for count in axes["replicas"] if count % job.bn_span]
-        if wrong:
-            raise EmulatorError(f"--bn-span {job.bn_span} does not divide {wrong[0]} replicas; leave that number out")
-        layers = job.layers if ipus == job.ipus else ()
-        most = replace(
-            _on_its_hosts(job),
-            system=system,
-            ipus=ipus,
-            replicas=min(axes["replicas"]),
-            batch=max(axes["batch"]),
-            accumulation=max(axes["accumulation"]),
-            recompute=all(axes["recompute"]),
-            layers=layers,
-            embedding_ipu=min(job.embedding_ipu, ipus - 1),
-            shared=_with_states(job.shared, all(axes["shared"])),
-            off_chip=_with_states(job.off_chip, all(axes["off_chip"])),
-        )
-        grid = dict(zip(_ARRAYS, (axis.ravel() for axis in _mesh(axes)), strict=True))
-        least = replace(
-            most,
-            replicas=max(axes["replicas"]),
-            batch=min(axes["batch"]),
-            recompute=any(axes["recompute"]),
-            shared=_with_states(job.shared, any(axes["shared"])),
-            off_chip=_with_states(job.off_chip, any(axes["off_chip"])),
+        most, least = (
+            replace(
+                _on_its_hosts(job),
+                system=system,
+                ipus=ipus,
+                replicas=least_of(axes["replicas"]),
+                batch=most_of(axes["batch"]),
+                accumulation=max(axes["accumulation"]),
+                recompute=where(axes["recompute"]),
+                layers=job.layers if ipus == job.ipus else (),
+                embedding_ipu=min(job.embedding_ipu, ipus - 1),
+                shared=_with_states(job.shared, where(axes["shared"])),
+                off_chip=_with_states(job.off_chip, where(axes["off_chip"])),
+            )
+            for least_of, most_of, where in ((min, max, all), (max, min, any))
         )
         parts.append(_placed_twice(most, least, profile, grid))
     return _joined(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ipu_emu.trace.run import Process, Run
@@ -26,21 +26,17 @@ class Death:
     after: Sequence[Process]
 
     @property
-    def where(self) -> str:
-        """The spans in which it ended, or the last one that it completed."""
-        return _where(self.process)
-
-    @property
     def sentence(self) -> str:
         """Describe the death in a sentence."""
         seen = "with the job, which was interrupted" if self.how == _ENDED else self.how
         how = f" ({seen})" if seen else ""
         others = "".join(f"; then {process.label} ended {_where(process)}" for process in self.after)
         when = f"{self.nanoseconds / 1e9:.2f} s after the beginning of the run"
-        return f"{self.process.label} on {self.process.host} ended{how} {when}, {self.where}{others}"
+        return f"{self.process.label} on {self.process.host} ended{how} {when}, {_where(self.process)}{others}"
 
 
 def _where(process: Process) -> str:
+    """The spans in which a process ended, or the last one that it completed."""
     if process.open:
         return "in the middle of: " + " > ".join(name for name, _ in process.open)
     spans = process.spans[process.spans["thread"] == process.main_thread]
@@ -51,7 +47,7 @@ def _where(process: Process) -> str:
 
 def deaths(run: Run) -> Sequence[Death]:
     """The first death of each start of the job, in the order of the starts."""
-    ends = _ends(run)
+    ends = dict(_ends(run))
     by_start: dict[int, list[tuple[int, str, Process]]] = {}
     for process in run.every_start:
         last = int(process.records["end"].max()) if len(process.records) else 0
@@ -67,12 +63,8 @@ def _death(ended: Sequence[tuple[int, str, Process]]) -> Death:
     return Death(process, at, how, [other for *_, other in order[1:]])
 
 
-def _ends(run: Run) -> Mapping[tuple[int, int | None], tuple[int, str]]:
+def _ends(run: Run) -> Iterator[tuple[tuple[int, int | None], tuple[int, str]]]:
     """When and how the launcher saw each instance end, by start and instance."""
-    return dict(_seen(run))
-
-
-def _seen(run: Run) -> Iterator[tuple[tuple[int, int | None], tuple[int, str]]]:
     for process in run.processes:
         if process.trace.process.get("role") != "launcher":
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -92,16 +93,18 @@ def _death(analysis: RunAnalysis) -> Iterator[Finding]:
         yield Finding(Cause.DEATH, 1.0, death.sentence, "check its last output")
 
 
-def _data(analysis: RunAnalysis) -> Iterator[Finding]:
-    use = _worst(analysis.uses, Category.DATA.value)
-    if use and use.share(Category.DATA.value) >= WORTH:
-        share = use.share(Category.DATA.value)
-        yield Finding(
-            Cause.DATA,
-            share,
-            f"{share:.0%} of the time {use.process.label} waits for data",
-            "use more workers or a cheaper preparation; `ipu-emu hostio` shows which",
-        )
+def _category(
+    cause: Cause, category: Category, least: float, does: str, advice: str, analysis: RunAnalysis
+) -> Iterator[Finding]:
+    """Findings on the instance that spends most of its steps in a ``category``, from the share ``least`` on."""
+    uses = (use for use in analysis.uses if use.steps)
+    use = max(uses, key=lambda use: use.share(category.value), default=None)
+    if use and (share := use.share(category.value)) >= least:
+        yield Finding(cause, share, f"{share:.0%} of the time {use.process.label} {does}", advice)
+
+
+_DATA = "use more workers or a cheaper preparation; `ipu-emu hostio` shows which"
+_HOST_IO = "send smaller types, anchor less, or overlap host I/O with compute"
 
 
 def _own_work(analysis: RunAnalysis) -> Iterator[Finding]:
@@ -190,18 +193,6 @@ def _pipeline(analysis: RunAnalysis) -> Iterator[Finding]:
         )
 
 
-def _host_io(analysis: RunAnalysis) -> Iterator[Finding]:
-    use = _worst(analysis.uses, Category.HOST_IO.value)
-    if use and use.share(Category.HOST_IO.value) >= 2 * WORTH:
-        share = use.share(Category.HOST_IO.value)
-        yield Finding(
-            Cause.HOST_IO,
-            share,
-            f"{share:.0%} of the time {use.process.label} copies data between host and IPU",
-            "send smaller types, anchor less, or overlap host I/O with compute",
-        )
-
-
 def _outside(analysis: RunAnalysis) -> Iterator[Finding]:
     """Findings on a run without steps, or of which much is not spent in steps."""
     uses = [use for use in analysis.uses if use.seconds]
@@ -222,16 +213,12 @@ def _outside(analysis: RunAnalysis) -> Iterator[Finding]:
         )
 
 
-def _worst(uses: Sequence[TimeUse], *categories: str) -> TimeUse | None:
-    return max((use for use in uses if use.steps), key=lambda use: use.share(*categories), default=None)
-
-
 _RULES: Sequence[Callable[[RunAnalysis], Iterator[Finding]]] = (
     _death,
-    _data,
+    partial(_category, Cause.DATA, Category.DATA, WORTH, "waits for data", _DATA),
     _own_work,
     _communication,
     _pipeline,
-    _host_io,
+    partial(_category, Cause.HOST_IO, Category.HOST_IO, 2 * WORTH, "copies data between host and IPU", _HOST_IO),
     _outside,
 )

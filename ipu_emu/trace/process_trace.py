@@ -33,8 +33,6 @@ from popdist_py.trace.records import (
     Kind,
 )
 
-__all__ = ["RECORDS", "Name", "ProcessTrace", "read_process"]
-
 
 @dataclass(frozen=True)
 class Name:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from ipu_emu.trace.program_profiles import modelled_ops, read_profiles
 from ipu_emu.trace.run import Process, Run
 from ipu_emu.trace.self_time import self_times
 from ipu_emu.trace.separate_programs import notes_on
-from ipu_emu.trace.stragglers import Punctuality, punctuality
+from ipu_emu.trace.stragglers import punctuality
 from ipu_emu.trace.time_use import TimeUse
 from ipu_emu.trace.timelines.flows import flows
 from popdist_py.trace import WEIGHTS
@@ -36,14 +38,11 @@ def report_data(analysis: RunAnalysis) -> dict[str, Any]:
             (process.trace.facts[WEIGHTS] for process in run.instances if WEIGHTS in process.trace.facts), None
         ),
         "summary": analysis.summary,
-        "findings": [
-            {"cause": finding.cause.value, "share": finding.share, "text": finding.text, "advice": finding.advice}
-            for finding in analysis.findings
-        ],
+        "findings": [{**vars(finding), "cause": finding.cause.value} for finding in analysis.findings],
         "notes": [*notes_on(run), *profiles.damaged],
         "instances": [_instance(use) for use in analysis.uses],
         "collectives": [_collectives(*pair) for pair in zip(analysis.collectives, rates, strict=True)],
-        "stragglers": [_straggler(row) for row in punctuality(analysis.uses, analysis.collectives)],
+        "stragglers": [asdict(row) for row in punctuality(analysis.uses, analysis.collectives)],
         "transfers": len(sent := flows(run)),
         "transfers_received_before_sent": sum(not flow.is_possible for flow in sent),
         "stages": _stages(analysis),
@@ -52,6 +51,15 @@ def report_data(analysis: RunAnalysis) -> dict[str, Any]:
         "checkpointing": checkpointing(run, profiles.copies),
         "processes": [_process(process) for process in run.processes],
     }
+
+
+def categories_of(instances: Sequence[Mapping[str, Any]], key: str) -> list[str]:
+    """The categories in which instances of a report spend time by ``key``, those with the most time first."""
+    totals: dict[str, float] = defaultdict(float)
+    for row in instances:
+        for name, seconds in row[key].items():
+            totals[name] += seconds
+    return sorted(filter(totals.__getitem__, totals), key=lambda name: -totals[name])
 
 
 def _instance(use: TimeUse) -> dict[str, Any]:
@@ -94,19 +102,6 @@ def _collectives(calls: CollectiveCalls, bandwidth: Bandwidth) -> dict[str, Any]
     }
 
 
-def _straggler(row: Punctuality) -> dict[str, Any]:
-    return {
-        "label": row.label,
-        "host": row.host,
-        "collectives": row.calls,
-        "times_last": row.last,
-        "late_seconds": row.late,
-        "waiting_seconds": row.waited,
-        "working_seconds": row.working,
-        "working_over_median_of_others": row.slowness,
-    }
-
-
 def _stages(analysis: RunAnalysis) -> dict[str, Any] | None:
     if analysis.stages is None:
         return None
@@ -145,8 +140,7 @@ def op_table(
     totals: dict[tuple[str, str, str], list[Any]] = {}
     for process in processes:
         for thread in process.trace.threads:
-            spans = process.spans[process.spans["thread"] == thread]
-            _add(totals, process, spans)
+            _add(totals, process, process.spans[process.spans["thread"] == thread])
     rows = [
         {
             "name": name,

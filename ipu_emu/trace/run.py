@@ -56,9 +56,15 @@ class Process:
     @cached_property
     def window(self) -> tuple[int, int]:
         """When the first step began and the last one ended; (0, 0) without steps."""
-        numbers = [number for number, name in self.trace.names.items() if name.name == STEP]
-        steps = self.spans[np.isin(self.spans["name"], np.array(numbers, np.uint32))]
+        steps = self.steps
         return (int(steps["begin"].min()), int(steps["end"].max())) if len(steps) else (0, 0)
+
+    @cached_property
+    def steps(self) -> NDArray[Any]:
+        """The spans of steps."""
+        numbers = [number for number, name in self.trace.names.items() if name.name == STEP]
+        steps: NDArray[Any] = self.spans[np.isin(self.spans["name"], np.array(numbers, np.uint32))]
+        return steps
 
     @cached_property
     def spans(self) -> NDArray[Any]:

@@ -18,18 +18,18 @@ from popdist_py.trace.records import Category
 class Punctuality:
     """One instance while steps run: collectives, how often it came last, and seconds.
 
-    ``late``: by how much it came after the one before it; ``waited``: how long it waited for others; ``working``: its
-    time outside collectives; ``slowness``: that time over the median of the others.
+    ``late_seconds``: by how much it came after the one before it; ``waiting_seconds``: how long it waited for others;
+    ``working_seconds``: its time outside collectives; ``working_over_median_of_others``: that time, relative.
     """
 
     label: str
     host: str
-    calls: int
-    last: int
-    late: float
-    waited: float
-    working: float
-    slowness: float
+    collectives: int
+    times_last: int
+    late_seconds: float
+    waiting_seconds: float
+    working_seconds: float
+    working_over_median_of_others: float
 
 
 def punctuality(uses: Sequence[TimeUse], collectives: Sequence[CollectiveCalls]) -> Sequence[Punctuality]:

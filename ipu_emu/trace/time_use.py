@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ipu_emu.trace.run import STEP, Process, Run
+from ipu_emu.trace.run import Process, Run
 from ipu_emu.trace.self_time import self_times
 from popdist_py.trace.records import CATEGORIES
 
@@ -73,8 +73,6 @@ def _time_use(process: Process, life: tuple[int, int] | None) -> TimeUse:
     last = max(life[1] if life else 0, int(ends.max(initial=0)))
     if first > last:
         return TimeUse(process, 0.0, 0.0, {}, {}, 0)
-    numbers = [number for number, name in process.trace.names.items() if name.name == STEP]
-    steps = int(np.isin(spans["name"], np.array(numbers, np.uint32)).sum())
     start, stop = process.window
     inside = (begins >= start) & (ends <= stop)
     categories = dict(_by_category(process, spans["name"], own, last - first))
@@ -87,7 +85,7 @@ def _time_use(process: Process, life: tuple[int, int] | None) -> TimeUse:
         last / 1e9,
         categories,
         _by_category(process, spans["name"][inside], own[inside], stop - start),
-        steps,
+        int((process.steps["thread"] == process.main_thread).sum()),
     )
 
 

@@ -79,7 +79,7 @@ class Recorder:
             raise
         HEADER.pack_into(self._header, 0, MAGIC, VERSION, CHUNK_BYTES, 0)
         self._size, self._limit = HEADER_BYTES, limit
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._names: dict[str, int] = {}
         self._tracks: dict[str, int] = {}
         self._meanings: dict[int, tuple[str, Category, dict[str, Any]]] = {}
@@ -119,7 +119,7 @@ class Recorder:
             with self._lock:
                 number = table.setdefault(key, len(table) + 1)
                 if number == len(table):
-                    self._define({what: number, "definition": definition})
+                    self.define({what: number, "definition": definition})
         return number
 
     def span(self, name: int, *, track: int = 0, value: int = 0) -> Span:
@@ -170,8 +170,18 @@ class Recorder:
 
     def define(self, definition: Mapping[str, Any]) -> None:
         """Write the definition of a number, or a fact about the process."""
+        data = json.dumps(definition, default=str).encode()
+        if len(data) > _LONGEST_DEFINITION:
+            return
         with self._lock:
-            self._define(definition)
+            if self._definitions is not None and self._defined + DEFINITION.size + len(data) > CHUNK_BYTES:
+                self._definitions, self._defined = self._new_chunk(ChunkKind.DEFINITIONS, 0), CHUNK.size
+            if self._definitions is None:
+                return
+            start = self._defined + DEFINITION.size
+            self._definitions[start : start + len(data)] = data
+            DEFINITION.pack_into(self._definitions, self._defined, len(data))
+            self._defined = start + len(data)
 
     def close(self) -> None:
         """Stop recording; existing records stay in the file."""
@@ -228,21 +238,8 @@ class Recorder:
         thread = threading.get_native_id()
         if thread not in self._threads:
             self._threads.append(thread)
-            self._define({"thread": thread, "name": threading.current_thread().name})
+            self.define({"thread": thread, "name": threading.current_thread().name})
         return thread
-
-    def _define(self, definition: Mapping[str, Any]) -> None:
-        data = json.dumps(definition, default=str).encode()
-        if len(data) > _LONGEST_DEFINITION:
-            return
-        if self._definitions is not None and self._defined + DEFINITION.size + len(data) > CHUNK_BYTES:
-            self._definitions, self._defined = self._new_chunk(ChunkKind.DEFINITIONS, 0), CHUNK.size
-        if self._definitions is None:
-            return
-        start = self._defined + DEFINITION.size
-        self._definitions[start : start + len(data)] = data
-        DEFINITION.pack_into(self._definitions, self._defined, len(data))
-        self._defined = start + len(data)
 
 
 class Span:

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from poprun_py.backends.start_command import StartCommand, StartRequest
-from poprun_py.wire.variables import FOLDER_VARIABLE
+from poprun_py.wire.variables import FOLDER_VARIABLE, SUPERVISOR_VARIABLES
 
 #: Open MPI refuses to run as root, as containers do, without both variables of its version.
 _AS_ROOT = dict.fromkeys(
@@ -43,7 +43,6 @@ _GRID_ENGINE = "SGE_ROOT"
 #: The folder of the shared memory of Open MPI 5: between processes, and for windows.
 SHARED_MEMORY = tuple(f"OMPI_MCA_{name}_backing_directory" for name in ("btl_sm", "osc_sm", "osc_rdma"))
 
-
 #: Processes of one host need no TCP, whose sockets would listen at all addresses.
 _ONE_HOST = {"OMPI_MCA_btl": "^ofi,tcp"}
 
@@ -52,10 +51,7 @@ def command(request: StartRequest) -> StartCommand:
     """Return the one ``mpirun`` for all supervisors; variables that the user has set take precedence."""
     defaults = {"HOME": _home()} | (_AS_ROOT if request.as_root else {}) | QUICK_START
     defaults |= _SHARED_CORES if request.oversubscribed else {}
-    if request.cluster.hosts:
-        defaults |= _network(request)
-    else:
-        defaults |= _ONE_HOST
+    defaults |= _network(request) if request.cluster.hosts else _ONE_HOST
     environment = {name: value for name, value in defaults.items() if name not in request.environ}
     oversubscribe = ("--oversubscribe",) if request.oversubscribed else ()
     places = _on_hosts(request, environment) if request.cluster.hosts else oversubscribe
@@ -85,7 +81,7 @@ def _home() -> str:
 def _on_hosts(request: StartRequest, environment: dict[str, str]) -> tuple[str, ...]:
     """Blocks of instances over ssh, with as many slots on each host as instances."""
     hosts = ",".join(f"{host}:{request.per_host}" for host in request.cluster.hosts)
-    names = [*request.forwarded, *environment]
+    names = [*SUPERVISOR_VARIABLES, *environment]
     passed = [word for name in names if not name.startswith(("HOME", "OMPI_", "PRTE_")) for word in ("-x", name)]
     return ("--host", hosts, "--map-by", "slot", "--wdir", "/", *passed)
 

@@ -14,7 +14,7 @@ class StartRequest:
     """A request to start ``supervisor`` ``num_instances`` times, divided evenly among the hosts of ``cluster``.
 
     ``cpus`` is the number on this host; ``extra`` are the user's arguments for the whole command, ``local`` those for
-    each instance. ``forwarded`` names variables that must reach the supervisors on other hosts.
+    each instance.
     """
 
     installation: MpiInstallation
@@ -27,7 +27,6 @@ class StartRequest:
     local: tuple[str, ...] = ()
     ssh: str = ""  # the ssh to use; empty: the MPI's choice
     as_root: bool = True
-    forwarded: tuple[str, ...] = ()
 
     @property
     def per_host(self) -> int:

@@ -39,11 +39,10 @@ def _parts() -> dict[str, str]:
 
 def _dependencies() -> list[str]:
     """Names of the package's dependencies, without extras."""
+    import re
+
     needed = [line for line in requires(_PACKAGE) or [] if "extra ==" not in line]
-    names = [line.split(";")[0] for line in needed]
-    for operator in "<>=!~ [":
-        names = [name.partition(operator)[0] for name in names]
-    return sorted(names)
+    return sorted(re.split("[<>=!~ [;]", line)[0] for line in needed)
 
 
 def _version_of(name: str) -> str:

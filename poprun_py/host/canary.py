@@ -12,10 +12,10 @@ import os
 import signal
 import socket
 
+from poprun_py.linux import processes
+
 #: Signals that the supervisor's parent also survives; any other ends both the canary and the parent.
 _SURVIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-_DESCRIPTORS = 1024
 
 
 def start_canary(channel: socket.socket) -> None:
@@ -35,8 +35,7 @@ def _answer(channel: socket.socket) -> None:
     """Answer every byte until the other end is closed."""
     for number in _SURVIVED:
         signal.signal(number, signal.SIG_IGN)
-    os.closerange(0, channel.fileno())
-    os.closerange(channel.fileno() + 1, _DESCRIPTORS)
+    processes.close_all_but(channel.fileno())
     while question := channel.recv(1):
         channel.send(question)
 

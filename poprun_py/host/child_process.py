@@ -53,7 +53,7 @@ class ChildProcess:
     def signal(self, number: int) -> None:
         """Send a signal to the whole process group while the program runs."""
         if self.is_running:
-            processes.kill_group(self.pid, number)
+            processes.kill(-self.pid, number)
 
 
 class StreamForwarder:

@@ -113,11 +113,10 @@ class DaemonGuard:
 
     def _list(self, daemons: set[int]) -> None:
         if self._record:
-            from poprun_py.linux.mpi_files import FOLDERS
+            from poprun_py.linux.mpi_files import folders_here
             from poprun_py.linux.session_folders import folders_of
 
-            folders = sorted({*FOLDERS, os.environ.get("TMPDIR", "/tmp")})
-            self._record.add(path for pid in sorted(daemons) for path in folders_of(pid, folders))
+            self._record.add(path for pid in sorted(daemons) for path in folders_of(pid, folders_here()))
 
     def _living(self) -> list[int]:
         return [pid for pid, process in self._known.items() if not _has_ended(process)]

@@ -47,7 +47,11 @@ class HangDetector:
     def on_stderr(self, data: bytes) -> None:
         """Keep the end of stderr; if that is a traceback, check whether the program hangs."""
         self._tail = tail = (self._tail + data)[-_TAIL:]
-        if b"Traceback" in tail and _is_uncaught(tail):
+        if b"Traceback" not in tail:
+            return
+        from poprun_py.output.uncaught_exception import find_uncaught  # slow to import, and rarely needed
+
+        if find_uncaught(tail):
             self._timers.call_later(_HANG_CHECK_INTERVAL, lambda: self._check_for_hang(tail, _HANG_TIMEOUT))
 
     def _check_for_hang(self, tail: bytes, timeout: float) -> None:
@@ -72,12 +76,6 @@ class HangDetector:
             self._send(messages.Waiting())
         else:
             self._timers.call_later(_WAIT_CHECK_INTERVAL, lambda: self._check_for_wait(checks))
-
-
-def _is_uncaught(tail: bytes) -> bool:
-    from poprun_py.output.uncaught_exception import find_uncaught  # slow to import, and rarely needed
-
-    return find_uncaught(tail) is not None
 
 
 def has_ended_but_waits(pid: int) -> bool:

@@ -21,7 +21,7 @@ from poprun_py.host.process_manager import ProcessManager
 from poprun_py.linux import processes
 from poprun_py.linux.event_sources import SignalPipe, Timers
 from poprun_py.linux.job_record import JobRecord
-from poprun_py.linux.mpi_files import FOLDERS, MpiFiles
+from poprun_py.linux.mpi_files import MpiFiles, folders_here
 from poprun_py.linux.session_folders import began_at, folders_of, folders_without_daemon
 from poprun_py.numa.binding import bind
 from poprun_py.numa.placement import Placement, place
@@ -83,27 +83,16 @@ def supervise(*, holder: int, manager: int, canary: Canary) -> int:
     supervisor = Supervisor(channel, signals, process_manager, holder, canary)
     supervisor.run()
     record = supervisor.record
-    if not supervisor.dismissed:
+    if not supervisor.launcher_lives:
         if os.getppid() == holder:
             processes.kill(holder, signal.SIGUSR1)
         if not rank_variable.startswith("SLURM_"):  # Slurm's ends by itself, and ends this process too
-            _close_all_but(record.fileno() if record else 0)
+            processes.close_all_but(record.fileno() if record else 0)  # it may wait for the end of its pipes
             process_manager.outlive(_MANAGER_TIMEOUT)
     if record:
         supervisor.list_abandoned()
-        record.close(spared=folders_of(process_manager.pid, _folders()))
+        record.close(spared=folders_of(process_manager.pid, folders_here()))
     return 0
-
-
-def _folders() -> list[str]:
-    """Where the MPI makes its files on this host."""
-    return sorted({*FOLDERS, os.environ.get("TMPDIR", "/tmp")})
-
-
-def _close_all_but(descriptor: int) -> None:
-    """Close all descriptors but one: the process manager may wait for the end of pipes that it passed to this one."""
-    os.closerange(0, descriptor)
-    os.closerange(descriptor + 1, 1024)
 
 
 class Supervisor:
@@ -124,7 +113,7 @@ class Supervisor:
         self._selector.register(self._notices, selectors.EVENT_READ, self._on_notices)
         self._hangs = HangDetector(self._timers, self._send)
         self._streams = StreamForwarder(
-            self._selector, self._send, has_launcher=lambda: self._launcher_lives, on_output=self._on_output
+            self._selector, self._send, has_launcher=lambda: self.launcher_lives, on_output=self._on_output
         )
         self.record: JobRecord | None = None
         self._files: MpiFiles | None = None
@@ -136,7 +125,7 @@ class Supervisor:
         self._is_stopping = False
         self._reported = False
         self._done = False
-        self._launcher_lives = True
+        self.launcher_lives = True  # until Leave, if it has not died before
 
     def run(self) -> None:
         self._timers.call_later(_LAUNCHER_CHECK_INTERVAL, self._check_launcher)
@@ -150,14 +139,9 @@ class Supervisor:
 
     def _update_registrations(self) -> None:
         self._streams.update_registrations()
-        if self._launcher_lives:
+        if self.launcher_lives:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._channel.wants_to_send else 0)
             self._selector.modify(self._channel, events, self._on_readable)
-
-    @property
-    def dismissed(self) -> bool:
-        """Whether the launcher has sent Leave, rather than died."""
-        return self._launcher_lives
 
     # -- the launcher ---------------------------------------------------------------------------------------------
 
@@ -170,14 +154,14 @@ class Supervisor:
             self._lose_launcher()
 
     def _check_launcher(self) -> None:
-        if self._launcher_lives:
+        if self.launcher_lives:
             if self._channel.is_silent:
                 self._lose_launcher()
             self._timers.call_later(_LAUNCHER_CHECK_INTERVAL, self._check_launcher)
 
     def _lose_launcher(self) -> None:
         self._selector.unregister(self._channel)
-        self._launcher_lives = False
+        self.launcher_lives = False
         self._stop(signal.SIGTERM, _GRACE, LAUNCHER)
 
     def _on_message(self, message: messages.Message) -> None:
@@ -196,7 +180,7 @@ class Supervisor:
                 self._done = True
 
     def _send(self, message: messages.Message) -> None:
-        if self._launcher_lives:
+        if self.launcher_lives:
             self._channel.send(message)
 
     # -- the program ----------------------------------------------------------------------------------------------
@@ -237,9 +221,9 @@ class Supervisor:
                 raise
             return {}
         if self._channel.is_between_hosts:
-            self.record.add(folders_of(self._manager.pid, _folders()))
+            self.record.add(folders_of(self._manager.pid, folders_here()))
         if order.local_index == 0:
-            self._files = MpiFiles(self._family, _folders(), is_told=self._channel.is_between_hosts)
+            self._files = MpiFiles(self._family, folders_here(), is_told=self._channel.is_between_hosts)
             if self._files.fileno() >= 0:
                 self._selector.register(self._files, selectors.EVENT_READ, self._on_files)
         shared = self.record.make_shared_folder() if order.shared else ""
@@ -255,8 +239,8 @@ class Supervisor:
 
     def _list_files(self) -> None:
         """List the files that the MPI has made for this job, while the processes live that use them."""
-        if self.record and not self._files and not self._launcher_lives:
-            self._files = MpiFiles(self._family, _folders())
+        if self.record and not self._files and not self.launcher_lives:
+            self._files = MpiFiles(self._family, folders_here())
         if self.record and self._files:
             self.record.add(self._files.new_files())
         if self._pmix_job:
@@ -266,13 +250,13 @@ class Supervisor:
         """List files that the MPI of this host has made for processes that have died since."""
         if self.record and self._pmix_job:
             pids, since = self._pids | {self._program.pid}, began_at(self.record.path, self._started_at)
-            self.record.add(folders_without_daemon(pids, self._pmix_job, _folders(), since))
-        if self.record and self._files and (self._channel.is_between_hosts or not self._launcher_lives):
+            self.record.add(folders_without_daemon(pids, self._pmix_job, folders_here(), since))
+        if self.record and self._files and (self._channel.is_between_hosts or not self.launcher_lives):
             self.record.add([*self._files.new_files(), *self._files.abandoned()])
 
     def _send_usage(self, interval: float) -> None:
         """Send the program's resource usage and its reports, and again every ``interval`` seconds."""
-        if not self._program.is_running or not self._launcher_lives:
+        if not self._program.is_running or not self.launcher_lives:
             return
         self._send(messages.Usage(*processes.resource_usage(self._program.pid)))
         if report := self._notices.take_report():
@@ -358,14 +342,13 @@ class Supervisor:
 
     def _check_gone(self) -> None:
         """Send Gone once no process is left; without a launcher, end instead of waiting for Leave."""
-        if self._program.status is None or not self._childless or self._streams.has_open_outputs:
+        is_there = self._program.status is None or not self._childless or self._streams.has_open_outputs
+        if is_there or self._canary.is_asked:
             return
-        if self._canary.is_asked:
-            return
-        if self._launcher_lives and not self._reported:
+        if self.launcher_lives and not self._reported:
             self._reported = True
             self._send(messages.Gone())
-        elif not self._launcher_lives:
+        elif not self.launcher_lives:
             self._done = True
 
 

@@ -95,7 +95,7 @@ class EventLoop:
         self._input = stdin
         self._record = record
         self._files = MpiFiles(lambda: processes.descendants(os.getpid())) if record else None
-        self._job = JobState(
+        self.job = JobState(
             plan,
             since=self._since,
             has_input=stdin.is_open,
@@ -107,8 +107,8 @@ class EventLoop:
             starter=self._starter,
         )
         self._trace = JobTrace(len(plan.instances), restart)
-        self._startup = StartupMonitor(plan, self._job, self._timers, self._starter, self._console.say)
-        self._teardown = Teardown(plan, self._job, self._timers, self._connections)
+        self._startup = StartupMonitor(plan, self.job, self._timers, self._starter, self._console.say)
+        self._teardown = Teardown(plan, self.job, self._timers, self._connections)
         self._mpirun = 0
         self._mpirun_status: int | None = None
         self._mpirun_text: deque[bytes] = deque(maxlen=_MOST_PIECES)
@@ -127,7 +127,7 @@ class EventLoop:
                     key.data()
             self._timers.run_due()
             self._after_writes()
-            if self._job.is_stopping and not self._has_listed:
+            if self.job.is_stopping and not self._has_listed:
                 self._has_listed = True
                 self._list_files()
             self._teardown.update()
@@ -172,9 +172,9 @@ class EventLoop:
             self._log.info(f"Files of {self._starter} are not listed, and may stay after the job: {fault}")
 
     def _on_timeout(self) -> None:
-        waiting = f"; {self._job.waiting}" if self._job.waiting else ""
+        waiting = f"; {self.job.waiting}" if self.job.waiting else ""
         why = f"the job did not end within {self._options.timeout:g} s (--timeout){waiting}"
-        self._job.fail(why, 124, final=True)
+        self.job.fail(why, 124, final=True)
 
     # -- the supervisors --------------------------------------------------------------------------------------------
 
@@ -183,10 +183,10 @@ class EventLoop:
             return False
         self._startup.on_hello(hello)
         self._close_ports()
-        if not self._job.expects(hello.rank):
+        if not self.job.expects(hello.rank):
             return False
         self._connections.connect(hello.rank, channel)
-        self._job.hello(hello.rank, hello.pid)
+        self.job.hello(hello.rank, hello.pid)
         self._log.debug(f"Supervisor {hello.pid} on {hello.host} is ready for instance {hello.rank}")
         if hello.rank == 0:
             self._watch_stdin()
@@ -201,7 +201,7 @@ class EventLoop:
 
     def _on_message(self, rank: int, message: messages.Message) -> None:
         if isinstance(message, messages.Started | messages.Exited | messages.Orphaned | messages.Leaving):
-            self._job.heard_clock(rank, message.at)
+            self.job.heard_clock(rank, message.at)
         match message:
             case messages.Output(stream, data) if stream in messages.STREAMS:
                 self._delivery.write(rank, stream, data)
@@ -210,30 +210,30 @@ class EventLoop:
                 self._log.debug(f"Instance {rank} has pid {pid}; {where}")
                 if warning:
                     self._log.info(f"Instance {rank}: {warning}")
-                self._job.started(rank, pid)
+                self.job.started(rank, pid)
                 self._trace.started(rank, pid)
                 self._display.rows[rank].nodes = format_cpu_list(memory)
             case messages.NotStarted(reason):
-                self._job.not_started(rank, reason)
+                self.job.not_started(rank, reason)
             case messages.Exited():
-                self._job.exited(rank, message)
-                self._trace.ended(rank, self._job.state(rank))
+                self.job.exited(rank, message)
+                self._trace.ended(rank, self.job.state(rank))
             case messages.Gone():
                 self._delivery.finish(rank)
-                self._job.gone(rank)
+                self.job.gone(rank)
             case messages.Usage():
                 self._display.rows[rank].update_usage(message, time.monotonic())
             case messages.Report():
                 self._display.rows[rank].update_report(message, time.monotonic())
             case messages.Hung():
-                self._job.hung(rank)
+                self.job.hung(rank)
             case messages.Lost() | messages.Leaving():
-                self._job.noticed(rank, message)
+                self.job.noticed(rank, message)
             case messages.Waiting():
-                self._job.is_in_finalize(rank)
+                self.job.is_in_finalize(rank)
                 self._timers.call_later(_WAIT_NOTICE, self._report_wait)
             case messages.Orphaned():
-                self._job.orphaned(rank, message)
+                self.job.orphaned(rank, message)
             case messages.InputTaken():
                 self._watch_stdin()
             case _:
@@ -241,8 +241,8 @@ class EventLoop:
 
     def _on_loss(self, rank: int, why: str) -> None:
         self._log.debug(f"The channel of instance {rank} is closed: its supervisor {why}")
-        self._job.lost(rank, why)
-        self._trace.ended(rank, self._job.state(rank))
+        self.job.lost(rank, why)
+        self._trace.ended(rank, self.job.state(rank))
 
     def _check_hosts(self) -> None:
         self._connections.drop_silent()
@@ -250,12 +250,12 @@ class EventLoop:
 
     def _report_wait(self) -> None:
         """Tell the user once which instances wait for the others; exit codes are unknown until the wait is over."""
-        if self._job.waiting and not self._job.is_stopping and not self._has_reported_wait:
+        if self.job.waiting and not self.job.is_stopping and not self._has_reported_wait:
             self._has_reported_wait = True
-            self._console.say(f"{self._job.waiting}; whether it failed is not known before they end (see --timeout)")
+            self._console.say(f"{self.job.waiting}; whether it failed is not known before they end (see --timeout)")
 
     def _state(self, rank: int) -> tuple[int, str]:
-        return self._job.pid(rank), self._job.state(rank)
+        return self.job.pid(rank), self.job.state(rank)
 
     # -- the user ---------------------------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class EventLoop:
             if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 self._on_interrupt(number)
             elif number in (signal.SIGUSR1, signal.SIGUSR2):
-                self._job.forward(number)
+                self.job.forward(number)
         dead, _ = processes.reap()
         for pid, status in dead:
             if pid == self._mpirun:
@@ -280,22 +280,22 @@ class EventLoop:
 
     def _on_interrupt(self, number: int) -> None:
         name = signal_name(number)
-        again = "ends at once" if self._job.is_stopping else f"ends on {name}; a second one ends it at once"
+        again = "ends at once" if self.job.is_stopping else f"ends on {name}; a second one ends it at once"
         self._console.say(f"the job {again}")
-        self._job.interrupt(number, self._options.grace)
+        self.job.interrupt(number, self._options.grace)
 
     def _after_writes(self) -> None:
         """Grant the instances credit for the output that has been delivered."""
         self._screen.after_writes()
         for rank, count in self._delivery.delivered():
             self._connections.send(rank, messages.Credit(count))
-        if self._screen.is_broken and not self._job.is_stopping:
+        if self._screen.is_broken and not self.job.is_stopping:
             if self._screen.has_hung_up:
-                self._job.interrupt(signal.SIGHUP, self._options.grace)
+                self.job.interrupt(signal.SIGHUP, self._options.grace)
             elif fault := self._screen.fault:
-                self._job.fail(f"the output cannot be written: {fault}", os.EX_IOERR, final=True)
+                self.job.fail(f"the output cannot be written: {fault}", os.EX_IOERR, final=True)
             else:
-                self._job.interrupt(signal.SIGPIPE, 0.5)
+                self.job.interrupt(signal.SIGPIPE, 0.5)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -320,24 +320,24 @@ class EventLoop:
         self._log.info(f"{self._starter} (PID {self._mpirun}) terminated with exit code {shown}")
         self._mpirun_status = status
         self._startup.end()
-        settle = _SETTLE if status >= 0 and not self._job.all_gone else 0.0
-        self._timers.call_later(settle, lambda: self._job.mpirun_ended(self._mpirun, status))
+        settle = _SETTLE if status >= 0 and not self.job.all_gone else 0.0
+        self._timers.call_later(settle, lambda: self.job.mpirun_ended(self._mpirun, status))
 
     @property
     def _finished(self) -> bool:
-        return self._teardown.has_killed or (self._mpirun_status is not None and self._job.all_gone)
+        return self._teardown.has_killed or (self._mpirun_status is not None and self.job.all_gone)
 
     def _finish(self) -> int:
         processes.end_descendants(timeout=0.5)
         if self._mpirun_status is not None:
-            self._job.mpirun_ended(self._mpirun, self._mpirun_status)
+            self.job.mpirun_ended(self._mpirun, self._mpirun_status)
         for pipe in self._mpirun_pipes:
             self._read_rest(pipe)
-        self._job.missed_peers(ranks_that_missed_a_peer(b"".join(self._mpirun_text)))
+        self.job.missed_peers(ranks_that_missed_a_peer(b"".join(self._mpirun_text)))
         for rank in range(len(self._plan.instances)):
             if (aborted := abort_code(self._delivery.stderr_end(rank), rank)) is not None:
-                self._job.aborted(rank, aborted)
-        code = self._job.exit_code
+                self.job.aborted(rank, aborted)
+        code = self.job.exit_code
         if self._record and (code or self._teardown.has_killed):
             self._list(self._files.abandoned() if self._files else ())
             for path in self._record.remove_listed():
@@ -346,7 +346,7 @@ class EventLoop:
             self._delivery.finish(rank)
         self._screen.draw(b"")
         explain(
-            self._job,
+            self.job,
             self._delivery,
             self._console,
             starter=self._starter,
@@ -365,11 +365,6 @@ class EventLoop:
         if self._files:
             self._files.close()
         self._selector.close()
-
-    @property
-    def may_restart(self) -> bool:
-        """Whether the job failed in a way that a restart may cure."""
-        return self._job.may_restart
 
 
 def _names_cache(options: LaunchOptions) -> bool:
@@ -408,6 +403,5 @@ class JobTrace:
         self._open[rank] = span
 
     def _leave(self, rank: int) -> None:
-        span = self._open.pop(rank, None)
-        if span:
+        if span := self._open.pop(rank, None):
             span.__exit__(None, None, None)

@@ -64,14 +64,13 @@ def explain(
     failure = job.failure
     if job.user_signal:
         return
+    said = b"".join(starter_output)
     if job.why or (failure and failure.lost):
-        said = b"".join(starter_output)
         console.say(job.why or str(failure))
         console.quote(f"{starter} wrote last", said.split(b"\n"))
         if job.missing and PROCESS_LIMIT_ADVICE.encode() not in said and (reason := shortage()):
             console.say(reason)
     elif failure:
-        said = b"".join(starter_output)
         said = said if _MPI_ERROR in said else b""
         _explain_failure(failure, delivery, console, said)
         console.quote(f"{starter} wrote last", said.split(b"\n"))

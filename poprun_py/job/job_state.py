@@ -93,9 +93,9 @@ class JobState:
         self._states = [_State(instance) for instance in plan.instances]
         self._clocks = HostClocks()
         self._left = set(range(len(self._states)))  # those that are not gone
-        self._has_started = False
+        self.has_started = False  # any program
         self._ends: list[InstanceEnd] = []  # in the order in which they became known
-        self._order: messages.Stop | None = None
+        self.order: messages.Stop | None = None  # the last that was sent to all instances
         self.why = ""  # a failure of the whole job, rather than of one instance
         self.code = 0  # its exit code
         self.user_signal = 0
@@ -113,11 +113,11 @@ class JobState:
         """Record that an expected supervisor has reported, and send it what to do."""
         state = self._states[rank]
         state.supervisor, state.present = supervisor, True
-        self._send(rank, self._order or self._start(state.instance))
+        self._send(rank, self.order or self._start(state.instance))
 
     def started(self, rank: int, pid: int) -> None:
         self._states[rank].pid = pid
-        self._has_started = True
+        self.has_started = True
 
     def not_started(self, rank: int, reason: str) -> None:
         self._final = True
@@ -289,18 +289,8 @@ class JobState:
         return bool(self.exit_code) and not self.user_signal and not self._final
 
     @property
-    def has_started(self) -> bool:
-        """Whether any program has been started."""
-        return self._has_started
-
-    @property
     def is_stopping(self) -> bool:
-        return self._order is not None
-
-    @property
-    def order(self) -> messages.Stop | None:
-        """The last order that was sent to all instances."""
-        return self._order
+        return self.order is not None
 
     @property
     def all_gone(self) -> bool:
@@ -373,8 +363,8 @@ class JobState:
             self._stop(signal.SIGTERM, KILL_AFTER, settle=_PEER_SETTLE if end.follows else 0.0)
 
     def _stop(self, number: int, grace: float, *, settle: float = 0.0) -> None:
-        self._order = messages.Stop(number, grace, settle)
-        self._to_all(self._order)
+        self.order = messages.Stop(number, grace, settle)
+        self._to_all(self.order)
         self._to_all(messages.Credit(_LAST_CREDIT))
 
     def _to_all(self, message: Message) -> None:

@@ -41,7 +41,7 @@ def start_mpirun(
         pid = processes.spawn(
             argv,
             executable=argv[0],
-            environment=_environment(plan, address, key) | _folders(plan, record),
+            environment=_environment(plan, address, key, record),
             cwd=plan.cwd,
             streams=(null, pipes[0][1], pipes[1][1]),
             session=True,
@@ -107,8 +107,10 @@ def _watch(launcher: int, mpirun: int) -> None:
             processes.kill(pid, signal.SIGKILL)
 
 
-def _environment(plan: LaunchPlan, address: str, key: bytes) -> dict[str, str]:
-    """The user's environment, and what the command and the supervisors need."""
+def _environment(plan: LaunchPlan, address: str, key: bytes, record: JobRecord | None) -> dict[str, str]:
+    """The user's environment, and what the command and the supervisors need, with the job's own folder for files."""
+    names = plan.command.folder_variables
+    packages = (os.path.abspath(str(package.__file__)) for package in (poprun_py, msgpack))  # that supervisors import
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER_MPI_PREFIXES)}
     return {
         **inherited,
@@ -116,18 +118,6 @@ def _environment(plan: LaunchPlan, address: str, key: bytes) -> dict[str, str]:
         ADDRESS_VARIABLE: address,
         KEY_VARIABLE: key.hex(),
         RANK_VARIABLE: plan.command.rank_variable,
-        PATH_VARIABLE: os.pathsep.join(_package_folders()),
+        PATH_VARIABLE: os.pathsep.join(os.path.dirname(os.path.dirname(path)) for path in packages),
+        **(dict.fromkeys(names, record.make_folder()) if names and record else {}),
     }
-
-
-def _folders(plan: LaunchPlan, record: JobRecord | None) -> dict[str, str]:
-    """The variables that tell the command to make its files in the job's own folder."""
-    names = plan.command.folder_variables
-    return dict.fromkeys(names, record.make_folder()) if names and record else {}
-
-
-def _package_folders() -> list[str]:
-    """The folders from which the supervisors import poprun_py and msgpack."""
-    return [
-        os.path.dirname(os.path.dirname(os.path.abspath(str(package.__file__)))) for package in (poprun_py, msgpack)
-    ]

@@ -37,7 +37,7 @@ class OutputDelivery:
     def start(self) -> None:
         """Start the thread that writes the log files."""
         if self._logs:
-            self._logs.start()
+            self._logs.writer.start()
 
     def write(self, rank: int, stream: int, data: bytes) -> None:
         """Write to the screen and the log file; the bytes are delivered once both are done."""
@@ -61,7 +61,7 @@ class OutputDelivery:
 
     def delivered(self) -> list[tuple[int, int]]:
         """Return (instance, bytes) delivered since the last call."""
-        for done in self._logs.written() if self._logs else ():
+        for done in self._logs.writer.written() if self._logs else ():
             done()
         delivered = list(self._delivered.items())
         self._delivered.clear()
@@ -72,7 +72,8 @@ class OutputDelivery:
         if not self._logs:
             return ""
         self._logs.close()
-        return f"--log-dir {self._logs.folder} is incomplete: {self._logs.error}" if self._logs.error else ""
+        error = self._logs.writer.error
+        return f"--log-dir {self._logs.folder} is incomplete: {error}" if error else ""
 
     def stderr_end(self, rank: int) -> bytes:
         """Return the end of what an instance has written to stderr."""

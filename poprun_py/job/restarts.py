@@ -68,7 +68,7 @@ def _run_repeatedly(
         except BaseException:
             processes.end_descendants(timeout=1.0)
             raise
-        if restart == options.max_restarts or not loop.may_restart:
+        if restart == options.max_restarts or not loop.job.may_restart:
             return code
         restart += 1
         screen.close()  # ends its threads: a process with threads should not fork

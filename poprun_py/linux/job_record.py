@@ -166,6 +166,7 @@ def _make_private(folder: str) -> None:
 
 
 def is_private(folder: str) -> bool:
+    """Whether a folder, not a link to one, is this user's alone: nobody else can have put links into it."""
     status = _own(folder)
     return status is not None and stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o022
 

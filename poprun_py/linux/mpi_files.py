@@ -16,8 +16,16 @@ import signal
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from poprun_py.linux import processes
+
 #: Where MPIs make files, whatever TMPDIR is.
 FOLDERS = ("/dev/shm", "/tmp")
+
+
+def folders_here() -> list[str]:
+    """Return where MPIs make files on this host."""
+    return sorted({*FOLDERS, os.environ.get("TMPDIR", "/tmp")})
+
 
 #: The files for which the job's processes are checked: MPICH's, those of its process manager, UCX's, Open MPI's.
 _NAMES = re.compile(
@@ -94,7 +102,7 @@ class MpiFiles:
         held: set[str] = set()
         for pid in self._family() if identities else ():
             held.update(identities[identity] for identity in _held_by(pid) if identity in identities)
-            if closed and _command(pid) == _MAKER:
+            if closed and processes.command(pid) == _MAKER:
                 heap = _heap(pid)
                 held.update(path for path in closed if os.fsencode(path) in heap)
         new = held - self._found
@@ -186,14 +194,6 @@ def _held_by(pid: int) -> Iterator[tuple[int, int]]:
                     yield os.makedev(int(major, 16), int(minor, 16)), int(inode)
     except OSError:
         pass
-
-
-def _command(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/comm") as stream:
-            return stream.read().rstrip("\n")
-    except OSError:
-        return ""
 
 
 def _heap(pid: int) -> bytes:

@@ -117,6 +117,12 @@ def close_listening_sockets() -> None:
             continue
 
 
+def close_all_but(descriptor: int) -> None:
+    """Close all descriptors but one: others may wait for the end of pipes that they passed to this process."""
+    os.closerange(0, descriptor)
+    os.closerange(descriptor + 1, 1024)
+
+
 def _install(streams: tuple[int, int, int]) -> None:
     """Make ``streams`` the descriptors 0, 1 and 2, even if they overlap those."""
     safe = [os.dup(stream) for stream in streams]
@@ -230,17 +236,9 @@ def has_lost_children(pid: int) -> bool:
 
 
 def kill(pid: int, signum: int) -> None:
-    """Send a signal to a process that may be gone."""
+    """Send a signal to a process that may be gone, or to the group of the leader ``-pid``."""
     try:
         os.kill(pid, signum)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
-def kill_group(leader: int, signum: int) -> None:
-    """Send a signal to a process group that may be gone."""
-    try:
-        os.killpg(leader, signum)
     except (ProcessLookupError, PermissionError):
         return
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import stat
 import struct
 from collections.abc import Iterable, Sequence
 
 from poprun_py.linux import processes
+from poprun_py.linux.job_record import is_private
 
 #: The session folder of a daemon of Open MPI; its pid follows.
 _SESSIONS = ("ompi", "prterun", "prted")
@@ -51,7 +51,7 @@ def folders_without_daemon(pids: Iterable[int], job: str, temporary: Sequence[st
     hosts, folders = _host_names(), list[str]()
     jobs = singletons(hosts, pids) | ({_number(job)} if job else set())
     tops = (os.path.join(folder, f"ompi.{host}.{os.getuid()}") for folder in temporary for host in hosts)
-    for top in filter(_is_private, tops):
+    for top in filter(is_private, tops):
         family = os.path.join(top, "jf.0")
         numbers = jobs.intersection(_names(family))
         others = singletons(hosts, processes.all_pids()) if numbers else set()  # which may have the same hash
@@ -92,15 +92,6 @@ def _number(job: str) -> str:
     code = (code ^ code >> 11) * 32769 & 0xFFFFFFFF
     plain = int(number) if re.fullmatch(r"[0-9]{1,9}", number) else 0
     return str(((code >> 16 ^ code) & 0xFFFF) << 16 | plain & 0xFFFF)
-
-
-def _is_private(path: str) -> bool:
-    """Whether a folder, not a link to one, is this user's alone: nobody else can have put links into it."""
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _names(folder: str) -> list[str]:

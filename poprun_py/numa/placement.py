@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from poprun_py.numa.topology import NumaTopology, format_cpu_list
+from poprun_py.numa.topology import NumaNode, NumaTopology, format_cpu_list
 
 DISABLED = "disabled"
 
@@ -42,27 +42,27 @@ def place(topology: NumaTopology, strategy: str, *, index: int, count: int) -> P
 
 
 def _spread_over_nodes(topology: NumaTopology, index: int, count: int) -> Placement:
-    nodes = topology.nodes
-    first, last = _share(len(nodes), index, count)
-    return _on_nodes(topology, range(first, last), _sharers(len(nodes), index, count))
+    """Divide the nodes into ``count`` contiguous parts; if there are fewer nodes, adjacent parts share one."""
+    nodes = len(topology.nodes)
+    first = index * nodes // count
+    last = max(first + 1, (index + 1) * nodes // count)
+    sharers = 1 if count <= nodes else -(-(first + 1) * count // nodes) - -(-first * count // nodes)
+    return _on(topology.nodes[first:last], sharers)
+
+
+def _spread_over_cores(topology: NumaTopology, index: int, count: int) -> Placement:
+    cores = tuple(node._replace(cores=(core,)) for node in topology.nodes for core in node.cores)
+    return _spread_over_nodes(NumaTopology(cores), index, count)
 
 
 def _round_robin(topology: NumaTopology, index: int, count: int) -> Placement:
     nodes = len(topology.nodes)
-    mine = index % nodes
-    return _on_nodes(topology, range(mine, mine + 1), len(range(mine, count, nodes)))
+    return _on(topology.nodes[index % nodes :][:1], len(range(index % nodes, count, nodes)))
 
 
-def _spread_over_cores(topology: NumaTopology, index: int, count: int) -> Placement:
-    cores = [(node, core) for node in topology.nodes for core in node.cores]
-    first, last = _share(len(cores), index, count)
-    mine = cores[first:last]
-    cpus = tuple(sorted(cpu for _, core in mine for cpu in core))
-    return Placement(
-        cpus,
-        tuple(sorted({memory for node, _ in mine for memory in node.memory})),
-        _sharers(len(cores), index, count),
-    )
+def _on(nodes: tuple[NumaNode, ...], sharers: int) -> Placement:
+    part = NumaTopology(nodes)
+    return Placement(part.cpus, part.memory, sharers)
 
 
 #: Name of a strategy -> function that places instance i of n.
@@ -72,23 +72,3 @@ STRATEGIES: dict[str, Callable[[NumaTopology, int, int], Placement]] = {
     "roundrobin": _round_robin,
     DISABLED: lambda topology, index, count: Placement(topology.cpus, topology.memory, sharers=count, bound=False),
 }
-
-
-def _share(things: int, index: int, count: int) -> tuple[int, int]:
-    """Divide ``things`` into ``count`` contiguous parts; if there are fewer things, adjacent parts share one."""
-    first = index * things // count
-    return first, max(first + 1, (index + 1) * things // count)
-
-
-def _sharers(things: int, index: int, count: int) -> int:
-    """The number of instances, of ``count``, that share the part of ``index``."""
-    if count <= things:
-        return 1
-    first = index * things // count
-    return -(-(first + 1) * count // things) - -(-first * count // things)
-
-
-def _on_nodes(topology: NumaTopology, mine: range, sharers: int) -> Placement:
-    nodes = [topology.nodes[index] for index in mine]
-    cpus = tuple(sorted(cpu for node in nodes for cpu in node.cpus))
-    return Placement(cpus, tuple(sorted({memory for node in nodes for memory in node.memory})), sharers)

@@ -44,14 +44,17 @@ _STORED = {option.name: option for option in OPTIONS if option.target not in _OF
 
 def load(path: str) -> ParsedOptions:
     """Read a file as if its lines were on the command line; mistakes name the file."""
-    parsed = ParsedOptions()
+    parsed, source = ParsedOptions(), f"--import-config {path}"
     try:
-        entries = _parsed(path)
-    except UsageError as error:
-        parsed.mistakes += error.mistakes
-        return parsed
-    for key, value in entries.items():
-        _enter(parsed, f"--import-config {path}: {key}", key, value)
+        for key, value in _entries(path).items():
+            _enter(parsed, f"{source}: {key}", key, value)
+    except OSError as error:
+        parsed.mistakes.append(f"{source}: the file cannot be read: {error.strerror}")
+    except RecursionError:
+        fault = "keys or values are nested too deeply"
+        parsed.mistakes.append(f"{source}: {fault}; lines such as num-instances = 2 are expected")
+    except ValueError as error:  # of TOML or of UTF-8
+        parsed.mistakes.append(f"{source}: {error}; lines such as num-instances = 2 are expected")
     return parsed
 
 
@@ -83,24 +86,13 @@ def export(options: LaunchOptions) -> None:
         ) from None
 
 
-def _parsed(path: str) -> dict[str, Any]:
-    try:
-        with open(open_given(path), "rb") as stream:
-            text = stream.read(_MOST_BYTES).decode()
-        if _DEEP_KEY.search(text):
-            raise RecursionError
-        return tomllib.loads(text)
-    except OSError as error:
-        raise UsageError([f"--import-config {path}: the file cannot be read: {error.strerror}"]) from None
-    except RecursionError:
-        raise UsageError(
-            [
-                f"--import-config {path}: keys or values are nested too deeply; "
-                "lines such as num-instances = 2 are expected"
-            ]
-        ) from None
-    except ValueError as error:  # of TOML or of UTF-8
-        raise UsageError([f"--import-config {path}: {error}; lines such as num-instances = 2 are expected"]) from None
+def _entries(path: str) -> dict[str, Any]:
+    """Read the file; raise OSError, ValueError for what is no TOML, RecursionError for what is nested too deeply."""
+    with open(open_given(path), "rb") as stream:
+        text = stream.read(_MOST_BYTES).decode()
+    if _DEEP_KEY.search(text):
+        raise RecursionError
+    return tomllib.loads(text)
 
 
 def _enter(parsed: ParsedOptions, source: str, key: str, value: Any) -> None:

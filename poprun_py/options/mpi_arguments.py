@@ -9,9 +9,9 @@ anything else                passed unchanged
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from poprun_py.errors import UsageError
 from poprun_py.options.option_table import LaunchOptions
@@ -36,7 +36,10 @@ _OPENMPI: dict[str, int] = {
     "timestamp-output": 0,
 }
 
-#: Those of them that ask for what every job of poprun-py has.
+#: The same with the options that any MPI is given here.
+_VALUES = _OPENMPI | {"x": 1, "bind-to": 1}
+
+#: Those of Open MPI that ask for what every job of poprun-py has.
 _ALWAYS = ("allow-run-as-root", "oversubscribe", "tag-output")
 
 #: Objects that mpirun may bind to -> the strategy that does so; all others are parts of a NUMA node, or several.
@@ -66,8 +69,8 @@ def classify_arguments(options: LaunchOptions, *, starter: str, environ: Mapping
     notes: list[str] = []
 
     def passed(words: tuple[str, ...]) -> tuple[str, ...]:
-        rest = _without_binding(_without_x(words, environ, environment, notes), notes)
-        return tuple(rest if starter == "openmpi" else _without_openmpi(rest, starter, notes))
+        rest = _without_x(words, environ, environment, notes)
+        return tuple(word for option in rest if not _is_dropped(option, starter, notes) for word in option)
 
     everywhere, local = passed(options.mpi_global_args), passed(options.mpi_local_args)
     environments: dict[int, dict[str, str]] = {}
@@ -77,7 +80,7 @@ def classify_arguments(options: LaunchOptions, *, starter: str, environ: Mapping
         if rest:
             mistakes.append(
                 f"--instance-mpi-local-args {index}:{' '.join(words)}: one instance takes -x NAME=VALUE only, not "
-                f"{rest[0]}; use --mpi-local-args for all of them"
+                f"{rest[0][0]}; use --mpi-local-args for all of them"
             )
     if mistakes:
         raise UsageError(mistakes)
@@ -91,15 +94,15 @@ def tcp_network(words: Iterable[str]) -> str | None:
 
 def _without_x(
     words: tuple[str, ...], environ: Mapping[str, str], environment: dict[str, str], notes: list[str]
-) -> list[str]:
-    """Move every ``-x`` to ``environment``, except a variable that is not set."""
-    rest, waiting = [], list(words)
-    while waiting:
-        word = waiting.pop(0)
-        if word != "-x" or not waiting:
-            rest.append(word)
+) -> list[list[str]]:
+    """Return the options with their values; move every ``-x`` to ``environment``, unless its variable is not set."""
+    rest, waiting = [], iter(words)
+    for word in waiting:
+        option = [word, *islice(waiting, _VALUES.get(_name(word), 0))]
+        if word != "-x" or len(option) == 1:
+            rest.append(option)
             continue
-        name, equals, value = waiting.pop(0).partition("=")
+        name, equals, value = option[1].partition("=")
         if equals or name in environ:
             environment[name] = value if equals else environ[name]
         else:
@@ -107,29 +110,20 @@ def _without_x(
     return rest
 
 
-def _without_binding(words: list[str], notes: list[str]) -> list[str]:
-    """Drop ``--bind-to``: the supervisors bind, and Open MPI refuses the option if it is given twice."""
-    rest, waiting = [], list(words)
-    while waiting:
-        word = waiting.pop(0)
-        if word.lstrip("-") != "bind-to" or not word.startswith("-") or not waiting:
-            rest.append(word)
-            continue
-        binding = waiting.pop(0)
-        strategy = _PLACEMENTS.get(binding, "spreadnuma")
-        notes.append(f"{word} {binding} is ignored; use --process-placement {strategy} instead")
-    return rest
+def _is_dropped(option: list[str], starter: str, notes: list[str]) -> bool:
+    """Whether ``starter`` gets no such option: Open MPI also refuses ``--bind-to`` if it is given twice."""
+    name, text = _name(option[0]), " ".join(option)
+    if name == "bind-to" and len(option) > 1:
+        strategy = _PLACEMENTS.get(option[1], "spreadnuma")
+        notes.append(f"{text} is ignored; use --process-placement {strategy} instead")
+        return True
+    if starter == "openmpi" or name not in _OPENMPI:
+        return False
+    if name not in _ALWAYS:
+        notes.append(f"{text} is an option of Open MPI; {starter} is started without it")
+    return True
 
 
-def _without_openmpi(words: list[str], starter: str, notes: list[str]) -> Iterator[str]:
-    waiting = list(words)
-    while waiting:
-        word = waiting.pop(0)
-        values = _OPENMPI.get(word.lstrip("-")) if word.startswith("-") else None
-        if values is None:
-            yield word
-            continue
-        dropped = " ".join([word, *waiting[:values]])
-        del waiting[:values]
-        if word.lstrip("-") not in _ALWAYS:
-            notes.append(f"{dropped} is an option of Open MPI; {starter} is started without it")
+def _name(word: str) -> str:
+    """The name of an option without its dashes; '' for any other word."""
+    return word.lstrip("-") if word.startswith("-") else ""

@@ -36,8 +36,7 @@ def find_long(name: str, rest: str = "", following: str = "") -> Option:
     """
     if name in _BY_SPELLING:
         return _BY_SPELLING[name]
-    if find_foreign(f"--{name}"):
-        raise UnknownOption(_foreign_advice(f"--{name}", rest.removeprefix("=") or following))
+    _refuse_foreign(f"--{name}", rest.removeprefix("=") or following)
     fitting = {option.name: option for spelling, option in _BY_SPELLING.items() if name and spelling.startswith(name)}
     if len(fitting) == 1:
         return next(iter(fitting.values()))
@@ -47,8 +46,7 @@ def find_long(name: str, rest: str = "", following: str = "") -> Option:
 def find_short(letter: str, word: str, following: str = "") -> Option:
     """Return the option of this letter in ``word``, such as ``v`` in ``-vv``; raise UnknownOption."""
     name, _, value = word.partition("=")
-    if find_foreign(name):
-        raise UnknownOption(_foreign_advice(name, value or following))
+    _refuse_foreign(name, value or following)
     for option in OPTIONS:
         if option.letter == letter:
             return option
@@ -80,15 +78,17 @@ def _unknown(name: str, rest: str) -> UnknownOption:
     return UnknownOption(f"--{name} is not an option; {_advice(meant)}", takes_value=takes_value)
 
 
-def _foreign_advice(word: str, value: str) -> str:
-    """What to write in place of another launcher's option; a number in the advice is the one that the user gave."""
+def _refuse_foreign(word: str, value: str) -> None:
+    """Raise UnknownOption for an option of another launcher; a number in the advice is the one that the user gave."""
     row = find_foreign(word)
-    assert row
+    if row is None:
+        return
     equivalent, _, number = row.ours.rpartition(" ")
     ours = f"use {row.ours}" if row.ours else "leave it out"
     if number.isdigit() and value.isdigit():
         ours = f"use {equivalent} {value}"
-    return f"{word} is an option of {row.launcher}; {ours}" + (f" ({row.note})" if row.note else "")
+    note = f" ({row.note})" if row.note else ""
+    raise UnknownOption(f"{word} is an option of {row.launcher}; {ours}{note}")
 
 
 def _closest(name: str) -> Option | None:

@@ -9,8 +9,6 @@ from functools import cached_property
 from popdist_py.layout import Layout
 from poprun_py.options import values
 
-__all__ = ["ILD_SIZE", "OPTIONS", "PARTITION_VARIABLE", "LaunchOptions", "Option"]
-
 #: IPUs of the largest IPU-Link domain, a Pod64.
 ILD_SIZE = 64
 

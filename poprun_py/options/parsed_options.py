@@ -17,7 +17,11 @@ from poprun_py.options.option_table import Option
 
 
 class _Refused(Exception):
-    """The value of an option cannot be used; the message is the mistake."""
+    """The value of ``option`` cannot be used; the message is the mistake."""
+
+    def __init__(self, option: Option, mistake: str) -> None:
+        super().__init__(mistake)
+        self.option = option
 
 
 class ParsedOptions:
@@ -59,7 +63,7 @@ class ParsedOptions:
         try:
             self._set(option, spelled, value)
         except _Refused as refused:
-            self._note(option, str(refused))
+            self._note(refused)
 
     def _one(self, word: str) -> None:
         try:
@@ -70,6 +74,8 @@ class ParsedOptions:
             elif word:
                 name, _, value = word.partition("=")
                 self.values["assignments"] = (*self.values.get("assignments", ()), (name, value))
+        except _Refused as refused:
+            self._note(refused)
         except UnknownOption as unknown:
             self.mistakes.append(str(unknown))
             if unknown.takes_value and self.rest and not self.rest[0].startswith("-"):
@@ -98,28 +104,24 @@ class ParsedOptions:
         if option.read is None:
             self._store_flag(option, spelled, value)
         elif value is not None:
-            self.set(option, spelled, value)
+            self._set(option, spelled, value)
         elif not self.rest:
-            self._note(option, f"{spelled}: a value is needed ({option.metavar}), but the command ends")
+            raise _Refused(option, f"{spelled}: a value is needed ({option.metavar}), but the command ends")
         else:
             self._take_next(option, spelled)
 
     def _take_next(self, option: Option, spelled: str) -> None:
         """Take the next word as the value, whatever it is; if that is no valid value, it may be another option."""
-        value = self.rest[0]
+        value = self.rest.pop(0)
         try:
             self._set(option, spelled, value)
-        except _Refused as refused:
+        except _Refused:
             following = _option_in(value)
-            if following:
-                self._note(
-                    option,
-                    f"{spelled}: a value is needed ({option.metavar}), but --{following.name} follows; "
-                    "is a variable of the shell empty?",
-                )
-                return
-            self._note(option, str(refused))
-        self.rest.pop(0)
+            if following is None:
+                raise
+            self.rest.insert(0, value)
+            need = f"{spelled}: a value is needed ({option.metavar}), but --{following.name} follows"
+            raise _Refused(option, f"{need}; is a variable of the shell empty?") from None
 
     def _set(self, option: Option, spelled: str, value: str) -> None:
         result = _read(option, spelled, value)
@@ -128,23 +130,19 @@ class ParsedOptions:
             self.values[option.target] = (*(before or ()), *(result if option.extends else (result,)))
             return
         if before is not None and before != result:
-            raise _Refused(f"{spelled} is given twice, as {before} and {value}; give it once")
+            raise _Refused(option, f"{spelled} is given twice, as {before} and {value}; give it once")
         self.values[option.target] = result
 
     def _store_flag(self, option: Option, spelled: str, value: str | None) -> None:
-        try:
-            on = value is None or bool(_read(option, spelled, value))
-        except _Refused as refused:
-            self._note(option, str(refused))
-            return
+        on = value is None or bool(_read(option, spelled, value))
         if not option.adds:
             self.values[option.target] = on
         elif on:
             self.values[option.target] = self.values.get(option.target, 0) + option.adds
 
-    def _note(self, option: Option, mistake: str) -> None:
-        self.broken.add(option.target)
-        self.mistakes.append(mistake)
+    def _note(self, refused: _Refused) -> None:
+        self.broken.add(refused.option.target)
+        self.mistakes.append(str(refused))
 
 
 def is_assignment(word: str) -> bool:
@@ -169,7 +167,7 @@ def _read(option: Option, spelled: str, value: str) -> Any:
     except ValueError as error:
         description = f"{value!r}" if value else "nothing (is a variable of the shell empty?)"
         said = f"{spelled} {value}".rstrip()
-        raise _Refused(f"{said}: {error}, found {description}; {_remedy(option, spelled, value)}") from None
+        raise _Refused(option, f"{said}: {error}, found {description}; {_remedy(option, spelled, value)}") from None
 
 
 def _remedy(option: Option, spelled: str, value: str) -> str:

@@ -20,10 +20,4 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Laun
         from poprun_py.options.config_file import load  # few jobs have one
 
         parsed.add_defaults(load(path))
-    return validated(
-        parsed.values,
-        tuple(parsed.rest),
-        parsed.mistakes,
-        parsed.broken,
-        environ={} if environ is None else environ,
-    )
+    return validated(parsed, environ or {})

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from popdist_py.errors import LayoutError
+from popdist_py.layout import device_size, divisors
 from poprun_py.errors import UsageError
 from poprun_py.options.option_names import option_of
 from poprun_py.options.option_table import ILD_SIZE, LaunchOptions
-from poprun_py.options.system_size import SYSTEM_VARIABLE, system_size
+from poprun_py.options.parsed_options import ParsedOptions
 
 #: PopRun's variable for the log level, and its values as a verbosity.
 _LOG_LEVEL = "POPRUN_LOG_LEVEL"
@@ -22,31 +22,28 @@ _MOST_ON_A_HOST = 4096
 #: Larger numbers are rejected by the layout, and not checked any further.
 _MOST_REPLICAS = 65536
 
+#: Names the emulated Pod, and IPUs of the largest installation that Graphcore describes.
+_SYSTEM, _LARGEST_SYSTEM = "IPU_EMU_SYSTEM", 65536
+
 #: A message, and the fields that it concerns.
 Violation = tuple[str, set[str]]
 
 
-def validated(
-    values: Mapping[str, Any],
-    program: tuple[str, ...],
-    mistakes: Sequence[str] = (),
-    broken: Set[str] = frozenset(),
-    *,
-    environ: Mapping[str, str],
-) -> LaunchOptions:
-    """Return LaunchOptions with the given values; raise UsageError with all mistakes.
+def validated(parsed: ParsedOptions, environ: Mapping[str, str]) -> LaunchOptions:
+    """Return LaunchOptions with the values that were parsed; raise UsageError with all mistakes.
 
-    ``mistakes`` were found by the parser in the fields ``broken``, which are not checked again. Without
-    ``--num-replicas`` every instance has one replica; without -v POPRUN_LOG_LEVEL sets the verbosity.
+    The fields in which the parser has found mistakes are not checked again. Without ``--num-replicas`` every instance
+    has one replica; without -v POPRUN_LOG_LEVEL sets the verbosity.
     """
-    instances = values.get("num_instances", 1)
-    explicit = frozenset(values)
-    defaults = {"num_replicas": instances, "verbosity": _VERBOSITY.get(environ.get(_LOG_LEVEL, "").upper(), 0)}
-    options = LaunchOptions(**{**defaults, **values, "program": program, "explicit": explicit})
+    values, program = parsed.values, tuple(parsed.rest)
+    verbosity = _VERBOSITY.get(environ.get(_LOG_LEVEL, "").upper(), 0)
+    defaults = {"num_replicas": values.get("num_instances", 1), "verbosity": verbosity}
+    options = LaunchOptions(**{**defaults, **values, "program": program, "explicit": frozenset(values)})
     if options.asks:
         return options
-    messages = [*mistakes, *(text for text, fields in _violations(options, environ) if not fields & broken)]
-    if not program and not mistakes:
+    violations = (text for text, fields in _violations(options, environ) if not fields & parsed.broken)
+    messages = [*parsed.mistakes, *violations]
+    if not program and not parsed.mistakes:
         messages.append("no program was given; end the command with one, such as: poprun-py python train.py")
     if messages:
         raise UsageError(messages)
@@ -81,13 +78,9 @@ def _instances(options: LaunchOptions) -> Iterator[Violation]:
 
 
 def _shown(options: LaunchOptions) -> Iterator[Violation]:
-    instances, shown = options.num_instances, options.only_output_from_instance
-    if shown is not None and shown >= instances:
-        yield (
-            f"--only-output-from-instance {shown}: there is no such instance; use 0"
-            + (f" to {instances - 1}" if instances > 1 else ""),
-            {"num_instances"},
-        )
+    shown = options.only_output_from_instance
+    if shown is not None and shown >= options.num_instances:
+        yield f"--only-output-from-instance {shown}: {_no_such_instance(options)}", {"num_instances"}
 
 
 def _domains(options: LaunchOptions) -> Iterator[Violation]:
@@ -98,7 +91,7 @@ def _domains(options: LaunchOptions) -> Iterator[Violation]:
     if replicas % ilds:
         yield (
             f"--num-ilds {ilds} --num-replicas {replicas}: every IPU-Link domain needs the same number of "
-            f"replicas, but {replicas} is not divisible by {ilds}; use {_divisors(replicas)} "
+            f"replicas, but {replicas} is not divisible by {ilds}; use {divisors(replicas)} "
             f"domain{'s' * (replicas > 1)}",
             fields,
         )
@@ -115,11 +108,8 @@ def _one_instance(options: LaunchOptions) -> Iterator[Violation]:
     last = options.num_instances - 1
     for instance, _ in options.instance_mpi_local_args:
         if instance > last:
-            yield (
-                f"--instance-mpi-local-args {instance}: there is no such instance; use 0"
-                + (f" to {last}" if last else ""),
-                {"num_instances", "instance_mpi_local_args"},
-            )
+            text = f"--instance-mpi-local-args {instance}: {_no_such_instance(options)}"
+            yield text, {"num_instances", "instance_mpi_local_args"}
     if options.backend == "inprocess" and last:
         yield (
             f"--backend inprocess --num-instances {last + 1}: this process can only be one instance; use "
@@ -157,13 +147,13 @@ def _hosts(options: LaunchOptions) -> Iterator[Violation]:
 
 def _system(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Violation]:
     try:
-        size = system_size(environ)
+        size = _system_size(environ)
     except ValueError as error:
         yield str(error), set()
         return
     if options.ipus > size and options.num_replicas <= _MOST_REPLICAS:
-        system = environ.get(SYSTEM_VARIABLE)
-        named = f"{SYSTEM_VARIABLE}={system}" if system else "the largest system"
+        system = environ.get(_SYSTEM)
+        named = f"{_SYSTEM}={system}" if system else "the largest system"
         fitting = size // options.ipus_per_replica
         remedy = f"use at most {_some(fitting, 'replica')}" if fitting else f"use at most {size} IPUs per replica"
         yield (
@@ -173,6 +163,21 @@ def _system(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Viol
         )
 
 
+def _system_size(environ: Mapping[str, str]) -> int:
+    """Return the number of IPUs of the Pod, by default of the largest one; raise ValueError for an unknown Pod."""
+    name = environ.get(_SYSTEM, "")
+    if not name:
+        return _LARGEST_SYSTEM
+    digits = name.lower().removeprefix("pod").lstrip("-_ ")
+    size = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 6 else 0
+    if not 4 <= size <= _LARGEST_SYSTEM or size != device_size(size):
+        raise ValueError(
+            f"{_SYSTEM}={name}: there is no such system; use pod4, pod16, pod64, pod128, pod256 or a larger power of "
+            f"two up to pod{_LARGEST_SYSTEM}"
+        )
+    return size
+
+
 def _log_level(environ: Mapping[str, str]) -> Iterator[Violation]:
     level = environ.get(_LOG_LEVEL, "")
     if level.upper() not in _VERBOSITY:
@@ -180,6 +185,11 @@ def _log_level(environ: Mapping[str, str]) -> Iterator[Violation]:
             f"{_LOG_LEVEL}={level}: there is no such level; use {', '.join(filter(None, _VERBOSITY))}",
             {"verbosity"},
         )
+
+
+def _no_such_instance(options: LaunchOptions) -> str:
+    last = options.num_instances - 1
+    return "there is no such instance; use 0" + (f" to {last}" if last else "")
 
 
 def _job(options: LaunchOptions) -> str:
@@ -192,8 +202,3 @@ def _some(count: int, what: str) -> str:
 
 def _word(value: object) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-
-
-def _divisors(number: int) -> str:
-    *most, last = [str(n) for n in range(1, number + 1) if number % n == 0]
-    return f"{', '.join(most)} or {last}" if most else last

@@ -30,28 +30,24 @@ def choice(*names: str) -> Callable[[str], str]:
     return read
 
 
-def count(word: str) -> int:
-    """Read a whole number, 1 or more."""
-    value = _whole(word)
-    if value < 1:
-        raise ValueError("at least 1 is needed")
-    return value
+def _whole(numbers: range, expected: str) -> Callable[[str], int]:
+    """Return a reader for one of ``numbers``; of any other it says what is ``expected``."""
+
+    def read(word: str) -> int:
+        if not (word.isascii() and word.removeprefix("-").isdigit()):
+            raise ValueError("a whole number is expected")
+        if len(word) > _MOST_DIGITS:
+            raise ValueError(f"a number of at most {_MOST_DIGITS} digits is expected")
+        if int(word) not in numbers:
+            raise ValueError(expected)
+        return int(word)
+
+    return read
 
 
-def index(word: str) -> int:
-    """Read a whole number, 0 or more."""
-    value = _whole(word)
-    if value < 0:
-        raise ValueError("counting starts at 0")
-    return value
-
-
-def port(word: str) -> int:
-    """Read the number of a TCP port."""
-    value = _whole(word)
-    if not 0 < value < 65536:
-        raise ValueError("a port is a number from 1 to 65535")
-    return value
+count = _whole(range(1, 10**_MOST_DIGITS), "at least 1 is needed")
+index = _whole(range(10**_MOST_DIGITS), "counting starts at 0")
+port = _whole(range(1, 65536), "a port is a number from 1 to 65535")
 
 
 def seconds(word: str) -> float:
@@ -90,11 +86,3 @@ def text(word: str) -> str:
     if "\0" in word:
         raise ValueError("a value without NUL is needed")
     return word
-
-
-def _whole(word: str) -> int:
-    if not (word.isascii() and word.removeprefix("-").isdigit()):
-        raise ValueError("a whole number is expected")
-    if len(word) > _MOST_DIGITS:
-        raise ValueError(f"a number of at most {_MOST_DIGITS} digits is expected")
-    return int(word)

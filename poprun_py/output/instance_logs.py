@@ -43,13 +43,14 @@ def held_logs(folder: str | None) -> Iterator[None]:
 class InstanceLogs:
     """The log files ``DIR/instance-0.stdout`` and so on; after a restart ``DIR/instance-0.restart-1.stdout``.
 
-    Lines have no tags; of a progress bar only the last state is kept. Raises UsageError if a file cannot be created.
+    Lines have no tags; of a progress bar only the last state is kept. Nothing is written before ``writer`` starts.
+    Raises UsageError if a file cannot be created.
     """
 
     def __init__(self, folder: str, num_instances: int, *, restart: int, wake: Callable[[], None]) -> None:
         self.folder = folder
         self._infix = f".restart-{restart}" if restart else ""
-        self._writer = WriterThread(-1, wake)
+        self.writer = WriterThread(-1, wake)
         self._descriptors: dict[tuple[int, int], int] = {}
         self._lines: dict[tuple[int, int], Tagger] = {}
         try:
@@ -64,30 +65,18 @@ class InstanceLogs:
     def path(self, rank: int, stream: int) -> str:
         return os.path.join(self.folder, f"instance-{rank}{self._infix}.{STREAMS[stream]}")
 
-    def start(self) -> None:
-        """Start writing."""
-        self._writer.start()
-
     def write(self, rank: int, stream: int, data: bytes, done: Callable[[], None]) -> None:
-        """Queue the lines that ``data`` completes; ``written`` returns ``done`` once they are written."""
-        self._writer.put(self._lines[rank, stream].feed(data), done, to=self._descriptors[rank, stream])
+        """Queue the lines that ``data`` completes; ``writer`` returns ``done`` once they are written."""
+        self.writer.put(self._lines[rank, stream].feed(data), done, to=self._descriptors[rank, stream])
 
     def finish(self, rank: int) -> None:
         """Write the last lines of an instance, even without a newline."""
         for stream in STREAMS:
-            self._writer.put(self._lines[rank, stream].finish(), to=self._descriptors[rank, stream])
-
-    def written(self) -> list[Callable[[], None]]:
-        return self._writer.written()
-
-    @property
-    def error(self) -> str:
-        """Why not everything could be written; empty if it could."""
-        return self._writer.error
+            self.writer.put(self._lines[rank, stream].finish(), to=self._descriptors[rank, stream])
 
     def close(self) -> None:
         """Write what is queued, and close the files."""
-        self._writer.close()
+        self.writer.close()
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()

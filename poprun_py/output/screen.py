@@ -11,10 +11,6 @@ from poprun_py.output.writer_thread import WriterThread
 from poprun_py.wire.messages import STDERR, STDOUT
 
 
-def _do_nothing() -> None:
-    return
-
-
 class Screen:
     """Writes whole lines to either stream, and draws a view that stays below them until it is replaced.
 
@@ -45,7 +41,7 @@ class Screen:
     @property
     def is_broken(self) -> bool:
         """Whether a stream can no longer be written."""
-        return any(sink.is_broken for sink in self._writers.values())
+        return any(sink.error for sink in self._writers.values())
 
     @property
     def fault(self) -> str:
@@ -57,10 +53,10 @@ class Screen:
         """Whether a terminal has hung up."""
         return any(self._writers[stream].errno == errno.EIO for stream in self.terminals)
 
-    def stdout(self, lines: bytes, done: Callable[[], None] = _do_nothing) -> None:
+    def stdout(self, lines: bytes, done: Callable[[], None] = lambda: None) -> None:
         self._put(STDOUT, lines, done)
 
-    def stderr(self, lines: bytes, done: Callable[[], None] = _do_nothing) -> None:
+    def stderr(self, lines: bytes, done: Callable[[], None] = lambda: None) -> None:
         self._put(STDERR, lines, done)
 
     def start(self) -> None:

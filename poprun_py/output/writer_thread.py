@@ -30,10 +30,6 @@ class WriterThread:
         self.error = ""  # why writing stopped: the reader is gone, the disk is full
         self.errno = 0
 
-    @property
-    def is_broken(self) -> bool:
-        return bool(self.error)
-
     def put(self, data: bytes, done: Callable[[], None] = lambda: None, *, to: int | None = None) -> None:
         """Queue ``data`` (``to``: another descriptor); ``written`` returns ``done`` once it is written."""
         with self._changed:

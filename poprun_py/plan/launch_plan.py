@@ -9,23 +9,23 @@ from dataclasses import dataclass
 
 import poprun_py
 from popdist_py.environment import EXECUTABLE_CACHE_PATH, OFFLINE_MODE, TRACE_FOLDER, VERBOSITY, Environment
+from popdist_py.layout import device_size
+from poprun_py.backends import mpich, openmpi, srun
 from poprun_py.backends.start_command import StartCommand, StartRequest
-from poprun_py.backends.table import BACKENDS
 from poprun_py.numa.placement import DISABLED, Placement, place
 from poprun_py.numa.topology import NumaTopology
 from poprun_py.options.mpi_arguments import MpiArguments, classify_arguments
 from poprun_py.options.option_table import LaunchOptions
-from poprun_py.options.system_size import partition_size
 from poprun_py.site.cluster import SLURM, Cluster
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
-from poprun_py.wire.variables import ADDRESS_VARIABLE, KEY_VARIABLE, PATH_VARIABLE, RANK_VARIABLE
 
-#: The script that mpirun starts, once per instance.
+#: The script that mpirun starts, once per instance: -I ignores the user's PYTHON* variables, -S (no site) halves the
+#: start.
 SUPERVISOR_FILE = os.path.join(os.path.dirname(os.path.abspath(poprun_py.__file__)), "host", "supervisor_main.py")
 
-#: Variables that the supervisors need to connect to the launcher.
-SUPERVISOR_VARIABLES = (ADDRESS_VARIABLE, KEY_VARIABLE, PATH_VARIABLE, RANK_VARIABLE)
+#: Name of the MPI, or "slurm" -> the pure function that returns its start command.
+_BACKENDS = {"mpich": mpich.command, "openmpi": openmpi.command, SLURM: srun.command}
 
 #: Names the ssh to use instead of the one on PATH, with either MPI.
 SSH_VARIABLE = "POPRUN_PY_SSH"
@@ -126,7 +126,7 @@ def plan(
     request = _request(options, machine, installation, cluster, arguments)
     remote = tuple(host for host in cluster.hosts if not cluster.is_here(host))
     elsewhere = remote or starter == SLURM or any("host" in word for word in (*request.extra, *request.local))
-    command = BACKENDS[starter](request)
+    command = _BACKENDS[starter](request)
     return LaunchPlan(
         program=options.program,
         executable=executable,
@@ -166,14 +166,13 @@ def _request(
         installation,
         options.num_instances,
         machine.cpus,
-        _supervisor(machine.python),
+        (machine.python, "-I", "-S", SUPERVISOR_FILE),
         machine.environ,
         cluster,
         extra=arguments.everywhere,
         local=arguments.local,
         ssh=machine.environ.get(SSH_VARIABLE, ""),
         as_root=options.allow_run_as_root,
-        forwarded=SUPERVISOR_VARIABLES,
     )
 
 
@@ -212,11 +211,6 @@ def placement_strategy(options: LaunchOptions) -> str:
 def carried_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return what instances on other hosts get of the user's environment: all but what belongs to this host."""
     return {name: value for name, value in environ.items() if not name.startswith(LOCAL_VARIABLE_PREFIXES)}
-
-
-def _supervisor(python: str) -> tuple[str, ...]:
-    """The command of a supervisor; -I ignores the user's PYTHON* variables, -S (no site) halves the start."""
-    return (python, "-I", "-S", SUPERVISOR_FILE)
 
 
 def _mpi_environment(installation: MpiInstallation, environ: Mapping[str, str], *, alone: bool) -> dict[str, str]:
@@ -258,11 +252,11 @@ def notes(
     if not options.allow_run_as_root and mpi != "openmpi":
         yield f"--allow-run-as-root no has no effect: {mpi} runs for every user"
     width = options.ipus // options.num_instances
-    if width != partition_size(width) and not options.offline_mode:
+    if width != device_size(width) and not options.offline_mode:
         yield (
             f"{options.num_replicas // options.num_instances} replicas of {_ipus(options.ipus_per_replica)} need "
             f"{_ipus(width)} in each instance, but a device has a power of two: each gets a device of "
-            f"{partition_size(width)}, of which {partition_size(width) - width} idle"
+            f"{device_size(width)}, of which {device_size(width) - width} idle"
         )
     if options.ilds > hosts:
         yield (

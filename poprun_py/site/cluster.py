@@ -55,7 +55,11 @@ def find_cluster(options: LaunchOptions, *, environ: Mapping[str, str], nodename
     alone = starter == MPI and (not names or (len(names) == 1 and names[0] in _local_names(nodename, names[0])))
     if alone:
         return Cluster(nodename=nodename)
-    srun = _find_srun(environ) if starter == SLURM else ""
+    srun = allocation.srun if allocation and starter == SLURM else ""
+    if starter == SLURM and not srun:
+        raise UsageError(
+            ["--backend slurm: there is no srun on PATH; use --backend mpi, which needs ssh to the hosts"]
+        )
     interface, network = _subnet(options)
     return Cluster(names, starter, nodename, srun, interface, network)
 
@@ -105,7 +109,7 @@ def _starter(options: LaunchOptions, names: tuple[str, ...], allocation: _Alloca
         return SLURM
     remote = any(name not in names_here(nodename) for name in names)
     if options.backend == "auto" and allocation and remote and set(names) <= set(allocation.hosts):
-        return SLURM if allocation.has_srun else MPI
+        return SLURM if allocation.srun else MPI
     return MPI
 
 
@@ -141,11 +145,10 @@ _HOSTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 
 @dataclass(frozen=True)
 class _Allocation:
-    """The hosts that Slurm has allocated to a job, and whether there is an srun on PATH."""
+    """The hosts that Slurm has allocated to a job, and the srun on PATH, empty if there is none."""
 
-    job: str
     hosts: tuple[str, ...]
-    has_srun: bool
+    srun: str
 
 
 def _allocation(environ: Mapping[str, str]) -> _Allocation | None:
@@ -153,8 +156,10 @@ def _allocation(environ: Mapping[str, str]) -> _Allocation | None:
     job, hosts = (next(filter(None, map(environ.get, names)), None) for names in (_JOB, _HOSTS))
     if not job or not hosts:
         return None
+    from shutil import which  # slow to import
+
     try:
-        return _Allocation(job, expanded(hosts), _srun(environ) is not None)
+        return _Allocation(expanded(hosts), which("srun", path=environ.get("PATH")) or "")
     except ValueError as error:
         raise UsageError([f"SLURM_JOB_NODELIST={hosts}: {error}; name the hosts with --host"]) from None
 
@@ -165,19 +170,3 @@ def _missing_allocation(environ: Mapping[str, str]) -> str:
         if not any(map(environ.get, names)):
             return f"{names[0]} is not set; {advice}"
     return ""
-
-
-def _find_srun(environ: Mapping[str, str]) -> str:
-    """Return the srun on PATH; raise UsageError if there is none."""
-    srun = _srun(environ)
-    if srun is None:
-        raise UsageError(
-            ["--backend slurm: there is no srun on PATH; use --backend mpi, which needs ssh to the hosts"]
-        )
-    return srun
-
-
-def _srun(environ: Mapping[str, str]) -> str | None:
-    from shutil import which  # slow to import
-
-    return which("srun", path=environ.get("PATH"))

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Any
 
+from popdist_py.layout import device_size
 from poprun_py.errors import UsageError, VipuBusyError
 from poprun_py.options import values
 from poprun_py.options.option_names import option_of
 from poprun_py.options.option_table import PARTITION_VARIABLE, LaunchOptions, Option
-from poprun_py.options.system_size import partition_size
 from poprun_py.output.log import Log
 
 _DEFAULT_NAME = "poprun"
@@ -72,9 +72,6 @@ class Partition:
     removable: bool = False
     resets: int = 0
     jobs: tuple[PartitionUser, ...] = ()
-
-    def is_of(self, server: Server) -> bool:
-        return self.server == server.address
 
 
 @dataclass(frozen=True)
@@ -140,7 +137,7 @@ def partition_request(options: LaunchOptions, environ: Mapping[str, str]) -> Par
 
 def assign_partition(request: PartitionRequest, partitions: Sequence[Partition]) -> PartitionAssignment:
     """Assign a partition; raise UsageError if it does not fit, VipuBusyError if another job uses it."""
-    here = {partition.name: partition for partition in partitions if partition.is_of(request.server)}
+    here = {partition.name: partition for partition in partitions if partition.server == request.server.address}
     existing = here.get(request.name) if request.name else _only_one(list(here.values()))
     if existing is None:
         return PartitionAssignment(_new(request, request.name or _free_name(here)), "created")
@@ -168,7 +165,7 @@ def _free_name(taken: Container[str]) -> str:
 
 
 def _new(request: PartitionRequest, name: str) -> Partition:
-    return Partition(name, request.server.address, partition_size(request.ipus), request.allocation, request.remove)
+    return Partition(name, request.server.address, device_size(request.ipus), request.allocation, request.remove)
 
 
 def _recreated(request: PartitionRequest, existing: Partition) -> Partition:
@@ -180,7 +177,7 @@ def _recreated(request: PartitionRequest, existing: Partition) -> Partition:
             ]
         )
     _check_idle(existing, "recreated")
-    return replace(existing, ipus=partition_size(request.ipus), allocation=request.allocation or existing.allocation)
+    return replace(existing, ipus=device_size(request.ipus), allocation=request.allocation or existing.allocation)
 
 
 def _check_idle(partition: Partition, what: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import selectors
 import socket
 from collections.abc import Callable, Sequence
@@ -45,7 +44,7 @@ class Listener:
         self._listeners = [socket.create_server((address, 0), backlog=_MOST_PENDING) for address in addresses]
         for listener in self._listeners:
             listener.setblocking(False)
-            selector.register(listener, selectors.EVENT_READ, functools.partial(self._on_connection, listener))
+            self._listen(listener)
 
     @property
     def address(self) -> str:
@@ -56,6 +55,10 @@ class Listener:
         """Stop listening."""
         for channel in (*self._pending, *self._listeners):
             channel.close()
+
+    def _listen(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:  # else it was closed meanwhile
+            self._selector.register(listener, selectors.EVENT_READ, lambda: self._on_connection(listener))
 
     def _on_connection(self, listener: socket.socket) -> None:
         try:
@@ -78,13 +81,7 @@ class Listener:
     def _pause(self, listener: socket.socket) -> None:
         """Wait before the next connection: none can be accepted now, but the kernel would report it all the time."""
         self._selector.unregister(listener)
-
-        def resume() -> None:
-            if listener.fileno() >= 0:
-                accept = functools.partial(self._on_connection, listener)
-                self._selector.register(listener, selectors.EVENT_READ, accept)
-
-        self._timers.call_later(_PAUSE, resume)
+        self._timers.call_later(_PAUSE, lambda: self._listen(listener))
 
     def _on_answer(self, peer: Handshake) -> None:
         try:

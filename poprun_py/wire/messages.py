@@ -162,28 +162,10 @@ class Leave(NamedTuple):
     pass
 
 
-Message: TypeAlias = (
-    Hello
-    | Start
-    | Started
-    | NotStarted
-    | Output
-    | Credit
-    | Input
-    | InputTaken
-    | Usage
-    | Report
-    | Hung
-    | Lost
-    | Leaving
-    | Waiting
-    | Orphaned
-    | Signal
-    | Stop
-    | Exited
-    | Gone
-    | Leave
-)
+Order: TypeAlias = Start | Credit | Input | Signal | Stop | Leave
+InstanceState: TypeAlias = Hello | Started | NotStarted | Hung | Waiting | Orphaned | Exited | Gone
+ProgramData: TypeAlias = Output | InputTaken | Usage | Report | Lost | Leaving
+Message: TypeAlias = Order | InstanceState | ProgramData
 
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Message)}
 

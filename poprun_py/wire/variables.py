@@ -16,6 +16,9 @@ PATH_VARIABLE = "POPRUN_PY_PATH"
 #: The name of the variable in which the MPI's process manager gives each process its rank.
 RANK_VARIABLE = "POPRUN_PY_RANK_VARIABLE"
 
+#: Those that must reach the supervisors on all hosts.
+SUPERVISOR_VARIABLES = (ADDRESS_VARIABLE, KEY_VARIABLE, PATH_VARIABLE, RANK_VARIABLE)
+
 #: The job's own folder, for what reaches other hosts; backends/prte_ssh.sh repeats the name.
 FOLDER_VARIABLE = "POPRUN_PY_FOLDER"
 

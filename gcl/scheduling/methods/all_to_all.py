@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gcl.core.groups import Group
-from gcl.scheduling.methods.ring_stream import FragmentPart, RingTrack, merge
+from gcl.scheduling.methods.ring_stream import FragmentPart, RingTrack, indices_ahead, merge, replicas_at
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, CrossReplicaCopy, Exchange, Slice, Step
 
 
@@ -29,17 +29,10 @@ def all_to_all(track: RingTrack) -> Iterator[Step]:
 
 
 def _block(group: Group, block: FragmentPart) -> Iterator[Step]:
-    own = _members(group, 0)
+    own = indices_ahead(group, 0)
     yield Copy(Slice(INPUT, own, block.low, block.high), Slice(OUTPUT, own, block.low, block.high))
     for s in range(1, group.size):
-        ahead, behind = _members(group, s), _members(group, -s)
-        to = tuple(group.members(group.of(replica))[ahead[replica]] for replica in range(group.replicas))
-        source, target = (
-            Slice(INPUT, ahead, block.low, block.high),
-            Slice(OUTPUT, behind, block.low, block.high),
-        )
-        yield Exchange((CrossReplicaCopy(source, target, to, ahead, "slice", block.ipu),))
-
-
-def _members(group: Group, offset: int) -> tuple[int, ...]:
-    return tuple((group.index(replica) + offset) % group.size for replica in range(group.replicas))
+        ahead = indices_ahead(group, s)
+        source = Slice(INPUT, ahead, block.low, block.high)
+        target = Slice(OUTPUT, indices_ahead(group, -s), block.low, block.high)
+        yield Exchange((CrossReplicaCopy(source, target, replicas_at(group, ahead), ahead, "slice", block.ipu),))

@@ -11,11 +11,11 @@ those of all other methods, are not between neighbours: most of them pass severa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from gcl.core.groups import Group
-from gcl.scheduling.methods.ring_stream import FragmentPart, RingTrack, merge
+from gcl.scheduling.methods.ring_stream import FragmentPart, RingTrack, indices_ahead, merge, replicas_at
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, CrossReplicaCopy, Exchange, Reduce, Slice, Step
 
 _RECEIVED, _SUM = "received", "sum"
@@ -62,17 +62,11 @@ def broadcast(track: RingTrack, root: int) -> Iterator[Step]:
 
 def _reduce_block(group: Group, block: FragmentPart) -> Iterator[Step]:
     part = partial(_part, group, block)
-    if group.size > 1:
-        yield Exchange(
-            tuple(
-                _to_member(group, block, s, part(INPUT, s), part(_RECEIVED, -s), part(INPUT, s).fragment)
-                for s in range(1, group.size)
-            )
-        )
     own = part(INPUT, 0)
     if group.size == 1:
         yield Copy(own, part(OUTPUT, None))
         return
+    yield _to_others(group, block, lambda s: (part(INPUT, s), part(_RECEIVED, -s), part(INPUT, s).fragment))
     total = part(_RECEIVED, 1)
     for s in range(2, group.size):
         yield Reduce(part(_RECEIVED, s), total, part(_SUM, None))
@@ -84,51 +78,36 @@ def _gather_block(group: Group, block: FragmentPart) -> Iterator[Step]:
     part = partial(_part, group, block)
     shard = part(INPUT, None)
     yield Copy(shard, part(OUTPUT, 0))
-    if group.size > 1:
-        yield Exchange(
-            tuple(
-                _to_member(group, block, s, shard, part(OUTPUT, -s), part(OUTPUT, 0).fragment)
-                for s in range(1, group.size)
-            )
-        )
+    yield _to_others(group, block, lambda s: (shard, part(OUTPUT, -s), part(OUTPUT, 0).fragment))
 
 
 def _send_block(group: Group, block: FragmentPart, root: int) -> Iterator[Step]:
     part = partial(_part, group, block)
     tensor, result = part(INPUT, None), part(OUTPUT, None)
     yield Copy(tensor, result)
-    if group.size > 1:
-        copies = (
-            _to_member(group, block, s, tensor, result, part(OUTPUT, 0).fragment, only=root)
-            for s in range(1, group.size)
-        )
-        yield Exchange(tuple(copies))
+    yield _to_others(group, block, lambda _: (tensor, result, part(OUTPUT, 0).fragment), only=root)
 
 
 def _part(group: Group, block: FragmentPart, buffer: str, offset: int | None) -> Slice:
     """The block in the fragment of the member ``offset`` ahead (None: in a buffer with one fragment)."""
-    fragments = (
-        (0,) * group.replicas
-        if offset is None
-        else tuple((group.index(replica) + offset) % group.size for replica in range(group.replicas))
-    )
+    fragments = (0,) * group.replicas if offset is None else indices_ahead(group, offset)
     return Slice(buffer, fragments, block.low, block.high)
 
 
-def _to_member(
+def _to_others(
     group: Group,
     block: FragmentPart,
-    step: int,
-    source: Slice,
-    target: Slice,
-    carries: tuple[int, ...],
+    sent: Callable[[int], tuple[Slice, Slice, tuple[int, ...]]],
     only: int | None = None,
-) -> CrossReplicaCopy:
-    """Send to the member ``step`` ahead; with ``only`` set, only the member with that index sends."""
-    to = tuple(
-        replica
-        if only not in (None, group.index(replica))
-        else group.members(group.of(replica))[(group.index(replica) + step) % group.size]
-        for replica in range(group.replicas)
-    )
-    return CrossReplicaCopy(source, target, to, carries, f"+{step}", block.ipu)
+) -> Exchange:
+    """Send to the members s = 1, 2, ... ahead; ``sent(s)``: source, target, and the fragments that the copy carries.
+
+    With ``only`` set, only the member with that index sends.
+    """
+    copies = []
+    for s in range(1, group.size):
+        ahead = replicas_at(group, indices_ahead(group, s))
+        to = (there if only in (None, group.index(here)) else here for here, there in enumerate(ahead))
+        source, target, carries = sent(s)
+        copies.append(CrossReplicaCopy(source, target, tuple(to), carries, f"+{s}", block.ipu))
+    return Exchange(tuple(copies))

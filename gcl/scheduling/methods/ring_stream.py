@@ -118,8 +118,7 @@ class RingStream:
     @cached_property
     def _to(self) -> tuple[int, ...]:
         """Per replica, the replica at the next position."""
-        members = self.group.all_members()
-        return tuple(members[self.group.of(replica)][index] for replica, index in enumerate(self.owners(1)))
+        return replicas_at(self.group, self.owners(1))
 
     @cached_property
     def _positions(self) -> list[int]:
@@ -132,6 +131,17 @@ class RingStream:
 
     def _slice(self, buffer: str, fragment: tuple[int, ...]) -> Slice:
         return Slice(buffer, fragment, self.block.low, self.block.high)
+
+
+def indices_ahead(group: Group, offset: int) -> tuple[int, ...]:
+    """Per replica, the index in its group of the member ``offset`` ahead of it."""
+    return tuple((group.index(replica) + offset) % group.size for replica in range(group.replicas))
+
+
+def replicas_at(group: Group, indices: Iterable[int]) -> tuple[int, ...]:
+    """Per replica, the member of its group with the index that ``indices`` has for it."""
+    members = group.all_members()
+    return tuple(members[group.of(replica)][index] for replica, index in enumerate(indices))
 
 
 #: Makes the steps of a reduce-scatter, or of an all-gather, on a track.

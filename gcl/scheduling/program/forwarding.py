@@ -14,15 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from gcl.fabric.fabric import Fabric
-from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange, Slice, Step, StepProgram
+from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange, Slice, StepProgram
 
 
 def forwarded(program: StepProgram, fabric: Fabric) -> StepProgram:
     """``program`` with every transfer made of hops between neighbouring replicas of ``fabric``."""
-    steps: list[Step] = []
-    for step in program.steps:
-        steps += _hops(step, fabric) if isinstance(step, Exchange) else [step]
-    return replace(program, steps=tuple(steps))
+    return program.with_exchanges(lambda exchange: _hops(exchange, fabric))
 
 
 @dataclass

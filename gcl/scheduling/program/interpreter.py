@@ -19,7 +19,7 @@ from numpy.typing import DTypeLike
 
 from gcl.core.operators import Operator
 from gcl.errors import ArgumentError
-from gcl.scheduling.program.step_program import INPUT, OUTPUT, Exchange, Reduce, Slice, Step, StepProgram
+from gcl.scheduling.program.step_program import INPUT, OUTPUT, Exchange, Reduce, Slice, StepProgram
 
 #: A ufunc of own and received.
 Combine = Callable[..., np.ndarray]
@@ -88,16 +88,12 @@ def execute(
     for step in program.steps:
         if isinstance(step, Exchange):
             exchanger.carry(step, states)
-        else:
-            for state in states.values():
-                _locally(step, state, combine)
-
-
-def _locally(step: Step, state: InterpreterState, combine: Combine) -> None:
-    if isinstance(step, Reduce):
-        combine(state.view(step.own), state.view(step.received), out=state.view(step.target))
-    elif not isinstance(step, Exchange):
-        state.view(step.target)[...] = state.view(step.source)
+            continue
+        for state in states.values():
+            if isinstance(step, Reduce):
+                combine(state.view(step.own), state.view(step.received), out=state.view(step.target))
+            else:
+                state.view(step.target)[...] = state.view(step.source)
 
 
 def run(program: StepProgram, x: np.ndarray, combine: Combine = np.add, dtype: DTypeLike | None = None) -> np.ndarray:

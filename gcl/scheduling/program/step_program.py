@@ -14,9 +14,10 @@ buffer that a slice selects, and the destination. Buffers hold fragments of one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 from gcl.core.groups import Group
 from gcl.core.request import Collective
@@ -80,6 +81,13 @@ class Exchange:
 
     copies: tuple[CrossReplicaCopy, ...]
 
+    def elements_by_ipu(self) -> dict[int, int]:
+        """Elements that each IPU of a replica sends."""
+        sent: dict[int, int] = {}
+        for copy in self.copies:
+            sent[copy.ipu] = sent.get(copy.ipu, 0) + copy.source.elements
+        return sent
+
     def streams(self) -> dict[str, list[CrossReplicaCopy]]:
         """Copies by the way they go: one per IPU of a replica in each."""
         streams: dict[str, list[CrossReplicaCopy]] = {}
@@ -131,7 +139,7 @@ class StepProgram:
     input_fragments: int
     output_fragments: int
     steps: tuple[Step, ...]
-    orders: tuple[tuple[int, ...], ...] = field(default=())
+    orders: tuple[tuple[int, ...], ...] = ()
 
     @property
     def width(self) -> int:
@@ -162,6 +170,11 @@ class StepProgram:
     def exchanges(self) -> list[Exchange]:
         """The exchanges, in order."""
         return [step for step in self.steps if isinstance(step, Exchange)]
+
+    def with_exchanges(self, rewritten: Callable[[Exchange], Iterable[Exchange]]) -> StepProgram:
+        """This program with every exchange replaced by those that ``rewritten`` makes of it."""
+        parts = (rewritten(step) if isinstance(step, Exchange) else [step] for step in self.steps)
+        return replace(self, steps=tuple(chain.from_iterable(parts)))
 
     def elements_sent(self, replica: int) -> int:
         """Elements that ``replica`` sends in all exchanges."""

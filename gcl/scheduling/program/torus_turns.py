@@ -8,11 +8,10 @@ The IPUs of a replica that have data, by rail and then by bytes (fewest first), 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import zip_longest
 
 from gcl.fabric.fabric import Fabric, Topology
-from gcl.scheduling.program.step_program import Exchange, Step, StepProgram
+from gcl.scheduling.program.step_program import Exchange, StepProgram
 
 
 def pairs(sizes: dict[int, int]) -> list[tuple[int, ...]]:
@@ -25,16 +24,9 @@ def split(program: StepProgram, fabric: Fabric) -> StepProgram:
     """``program`` with every exchange split where ``fabric`` needs it."""
     if fabric.topology is not Topology.TORUS or fabric.ipus_per_replica <= 2:
         return program
-    steps: list[Step] = []
-    for step in program.steps:
-        steps += _split_exchange(step) if isinstance(step, Exchange) else [step]
-    return replace(program, steps=tuple(steps))
+    return program.with_exchanges(_split_exchange)
 
 
 def _split_exchange(exchange: Exchange) -> list[Exchange]:
-    sizes: dict[int, int] = {}
-    for copy in exchange.copies:
-        sizes[copy.ipu] = sizes.get(copy.ipu, 0) + copy.source.elements
-    return [
-        Exchange(tuple(copy for ipu in pair for copy in exchange.copies if copy.ipu == ipu)) for pair in pairs(sizes)
-    ]
+    turns = pairs(exchange.elements_by_ipu())
+    return [Exchange(tuple(copy for ipu in pair for copy in exchange.copies if copy.ipu == ipu)) for pair in turns]

@@ -150,11 +150,6 @@ class HostGroup:
         self._run(request, near, near)
         copy_array(x, near)
 
-    def reduce(self, x: np.ndarray, op: Operator, root: int) -> None:
-        """Combine ``x`` [1, n] of all ranks on rank ``root``; that of the others does not change."""
-        total = x if self.rank == root else x.copy()
-        self.all_reduce(total, op)
-
     def reduce_scatter(self, x: np.ndarray, out: np.ndarray, op: Operator) -> None:
         """Combine ``x`` [1, ranks * n]; rank i gets part i in ``out`` [1, n]."""
         request = _request(Collective.REDUCE_SCATTER, op, x.dtype, x.size)

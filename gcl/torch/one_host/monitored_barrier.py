@@ -37,7 +37,7 @@ def monitored_barrier(messages: Messages, rank: int, ranks: int, seconds: float,
     deadline = monotonic() + seconds
     try:
         messages.send(_message(), 0, _HELLO).wait()
-        answer = messages.receive(_message(), 0, _GO, _nothing)
+        answer = messages.receive(_message(), 0, _GO, lambda: None)
     except RuntimeError as error:
         raise _not_answered(rank) from error
     if not _came(answer, deadline):
@@ -47,7 +47,7 @@ def monitored_barrier(messages: Messages, rank: int, ranks: int, seconds: float,
 
 def _lead(messages: Messages, ranks: int, seconds: float, *, all_ranks: bool) -> None:
     deadline = monotonic() + seconds
-    hellos = [messages.receive(_message(), rank, _HELLO, _nothing) for rank in range(1, ranks)]
+    hellos = [messages.receive(_message(), rank, _HELLO, lambda: None) for rank in range(1, ranks)]
     missing: list[int] = []
     for rank, hello in enumerate(hellos, 1):
         if missing and not all_ranks:
@@ -86,7 +86,3 @@ def _not_answered(rank: int) -> DistBackendError:
 
 def _message() -> np.ndarray:
     return np.zeros(1, np.uint8)
-
-
-def _nothing() -> None:
-    """Do nothing when a message arrives."""

@@ -56,13 +56,9 @@ class Pieces:
         self._lists, self._arenas, self._process, self._request = lists, arenas, process, request
         self._vectors = np.empty(4, np.int64)
 
-    def nbytes(self, rank: int, piece: int) -> int:
-        """Bytes of a piece."""
-        return self._row(rank, piece).nbytes
-
     def copy(self, rank: int, piece: int, out: np.ndarray) -> None:
         """Copy the bytes of a piece into the bytes ``out``, which must be as many."""
-        nbytes = self.nbytes(rank, piece)
+        nbytes = self._row(rank, piece).nbytes
         if out.nbytes != nbytes:
             raise CollectiveMismatch(
                 f"{self._request}: rank {rank} of the group sends {nbytes} bytes where {out.nbytes} are expected; "
@@ -165,7 +161,8 @@ class Offers:
 
     def _offsets(self, pieces: Sequence[np.ndarray | None], wanted: Sequence[Wanted]) -> list[int]:
         """The offset of each of ``pieces`` in the segment; -1 outside it, or if this rank writes to the piece."""
-        is_written = _is_written([want.out for want in wanted if start_of(want.out) != _own(want)])
+        filled = [want.out for want in wanted if want.source is None or start_of(want.out) != start_of(want.source)]
+        is_written = _is_written(filled)
         offsets = []
         for piece in pieces:
             offset = None if piece is None else self._path.segment.offset_of(piece)
@@ -208,11 +205,6 @@ def _is_written(outs: Sequence[np.ndarray]) -> Callable[[np.ndarray], bool]:
         return piece.nbytes > 0 and at >= 0 and spans[at][1] > start
 
     return is_written
-
-
-def _own(want: Wanted) -> int | None:
-    """The address of the own source of ``want``, if it has one."""
-    return None if want.source is None else start_of(want.source)
 
 
 def _list_at(address: int) -> np.ndarray:

@@ -82,7 +82,7 @@ class GlooTransport:
 
     def send(self, data: np.ndarray, target: int, tag: int) -> GclWork:
         work = self._group.send([_message(data)], target, tag)
-        return _wrapped(work, f"send to rank {target}", data, _nothing, lambda: -1)
+        return _wrapped(work, f"send to rank {target}", data, lambda: None, lambda: -1)
 
     def receive(self, out: np.ndarray, source: int | None, tag: int, then: Callable[[], None]) -> GclWork:
         into = [_message(out)]
@@ -127,7 +127,3 @@ def _tensor(data: np.ndarray) -> torch.Tensor:
 def _message(data: np.ndarray) -> torch.Tensor:
     """``data`` for gloo, or a byte if it is empty: gloo receives no empty message from any source."""
     return _tensor(data) if data.size else torch.zeros(1, dtype=torch.uint8)
-
-
-def _nothing() -> None:
-    """Do nothing after a send."""

@@ -13,7 +13,17 @@ from gcl.torch.work import GclWork
 ELSEWHERE = "a rank of another host"
 
 
-class HostTransport(Protocol):
+class Messages(Protocol):
+    """The messages of a group."""
+
+    def send(self, data: np.ndarray, target: int, tag: int) -> GclWork:
+        """Start sending ``data``."""
+
+    def receive(self, out: np.ndarray, source: int | None, tag: int, then: Callable[[], None]) -> GclWork:
+        """Start receiving into ``out``, from any rank if ``source`` is None; at the end call ``then``."""
+
+
+class HostTransport(Messages, Protocol):
     """Collectives and messages of arrays of bytes.
 
     ``what`` names the call in errors, ``timeout`` bounds every wait.
@@ -42,9 +52,3 @@ class HostTransport(Protocol):
 
     def monitored_barrier(self, seconds: float, *, all_ranks: bool) -> None:
         """Wait for all ranks; rank 0 names the first, or all, that do not come."""
-
-    def send(self, data: np.ndarray, target: int, tag: int) -> GclWork:
-        """Start sending ``data``."""
-
-    def receive(self, out: np.ndarray, source: int | None, tag: int, then: Callable[[], None]) -> GclWork:
-        """Start receiving into ``out``, from any rank if ``source`` is None; at the end call ``then``."""

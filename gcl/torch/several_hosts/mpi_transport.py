@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from threading import Lock
-from time import monotonic, sleep
 
 import numpy as np
 
@@ -13,10 +11,9 @@ from gcl.errors import ArgumentError, CollectiveTimeout, PeerLost, TransportErro
 from gcl.torch.one_host.monitored_barrier import RESERVED, monitored_barrier
 from gcl.torch.several_hosts.host_transport import ELSEWHERE
 from gcl.torch.work import GclWork
+from gcl.transport.mpi.polling import poll
 from gcl.transport.mpi.process_subset import Pending, ProcessSubset
 
-#: Polls that only yield the core, and seconds to sleep between later ones.
-_YIELDS, _NAP = 500, 50e-6
 _BYTE = np.dtype(np.uint8)
 
 
@@ -61,7 +58,7 @@ class MpiTransport:
 
     def send(self, data: np.ndarray, target: int, tag: int) -> GclWork:
         pending = self._processes.send(np.ascontiguousarray(data), target, self._tag(tag))
-        return self._message(_Message(pending, f"send to rank {target}", -1, _nothing))
+        return self._message(_Message(pending, f"send to rank {target}", -1, lambda: None))
 
     def receive(self, out: np.ndarray, source: int | None, tag: int, then: Callable[[], None]) -> GclWork:
         pending = self._processes.receive(out, source, self._tag(tag))
@@ -75,7 +72,7 @@ class MpiTransport:
     def _message(self, work: _Message) -> GclWork:
         def waits(seconds: float | None) -> bool:
             limit = self.timeout if seconds is None else seconds
-            if _until(work.look, limit):
+            if poll(work.look, limit):
                 return True
             if seconds is None:
                 work.settle(CollectiveTimeout(f"{work.what} waited {limit:g} s; check what that rank is doing"))
@@ -86,7 +83,7 @@ class MpiTransport:
 
     def _finish(self, pending: Pending, what: str) -> None:
         try:
-            done = _until(pending.done, self.timeout)
+            done = poll(pending.done, self.timeout)
         except TransportError as error:
             raise _lost(what, error) from error
         if not done:
@@ -120,7 +117,12 @@ class _Message(GclWork):
             try:
                 if not self.pending.done():
                     return False
-                self._check_size()
+                message = self.pending
+                if 0 <= self._nbytes != message.nbytes:
+                    raise ArgumentError(
+                        f"rank {message.source} of the group sends {message.nbytes} bytes with tag {message.tag}, "
+                        f"but the tensor has {self._nbytes}; pass tensors of equal size and dtype on both sides"
+                    )
                 self._then()
             except TransportError as error:
                 self.settle(_lost(self.what, error))
@@ -130,38 +132,12 @@ class _Message(GclWork):
                 self.settle(source=-1 if self._nbytes < 0 else self.pending.source)
         return True
 
-    def _check_size(self) -> None:
-        message = self.pending
-        if 0 <= self._nbytes != message.nbytes:
-            raise ArgumentError(
-                f"rank {message.source} of the group sends {message.nbytes} bytes with tag {message.tag}, but the "
-                f"tensor has {self._nbytes}; pass tensors of equal size and dtype on both sides"
-            )
-
 
 def _divide(parts: Sequence[np.ndarray] | np.ndarray, outs: Sequence[np.ndarray]) -> None:
     for out, part in zip(outs, parts, strict=True):
         out[...] = part
 
 
-def _until(done: Callable[[], bool], seconds: float) -> bool:
-    """Poll ``done`` until it is true, at most ``seconds``: at first between yields, then between short sleeps."""
-    end, polls = monotonic() + seconds, 0
-    while not done():
-        polls += 1
-        if polls < _YIELDS:
-            os.sched_yield()
-        else:
-            sleep(_NAP)
-        if monotonic() >= end:
-            return done()
-    return True
-
-
 def _lost(what: str, error: TransportError) -> PeerLost:
     text = f"{what} between hosts failed: {error}"
     return PeerLost(text, text, ELSEWHERE)
-
-
-def _nothing() -> None:
-    """Do nothing after a send."""

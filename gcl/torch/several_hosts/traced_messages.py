@@ -9,26 +9,15 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import count
 from time import perf_counter_ns
-from typing import Protocol
 from zlib import crc32
 
 import numpy as np
 
-from gcl.torch.several_hosts.host_transport import HostTransport
+from gcl.torch.several_hosts.host_transport import HostTransport, Messages
 from gcl.torch.work import GclWork
 from popdist_py import trace
 from popdist_py.trace import Category, Kind, Recorder
 from popdist_py.trace.records import key_of
-
-
-class Messages(Protocol):
-    """The messages of a group."""
-
-    def send(self, data: np.ndarray, target: int, tag: int) -> GclWork:
-        """Begin to send ``data``."""
-
-    def receive(self, out: np.ndarray, source: int | None, tag: int, then: Callable[[], None]) -> GclWork:
-        """Begin to receive into ``out``, from any rank if ``source`` is None; at the end do ``then``."""
 
 
 def messages_of(transport: HostTransport, rank: int, hosts: list[list[int]]) -> Messages:

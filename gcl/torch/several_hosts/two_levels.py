@@ -110,9 +110,7 @@ class SeveralHosts:
 
     def reduce_scatter(self, x: np.ndarray, out: np.ndarray, op: Operator) -> None:
         """Combine ``x`` [1, ranks * n]; rank i gets part i."""
-        total = x.copy()
-        self.all_reduce(total, op)
-        out[...] = total.reshape(self.ranks, -1)[self.rank]
+        self.reduce_parts(np.split(x[0], self.ranks), out[0], op)
 
     def reduce_parts(self, parts: Sequence[np.ndarray], out: np.ndarray, op: Operator) -> None:
         """Combine part i of all ranks on rank i."""

@@ -25,17 +25,15 @@ from gcl.core.prepared_call import DONE
 from gcl.errors import TransportError
 from gcl.transport.mpi.mpi_requests import Library, Pace, new_work, start_and_wait
 
-#: Name in C -> number of arguments.
+#: Field of ``MpiLibrary`` -> name in C, number of arguments.
 _FUNCTIONS = {
-    "MPI_Isend": 7,
-    "MPI_Irecv": 7,
-    "MPI_Send_init": 7,
-    "MPI_Recv_init": 7,
-    "MPI_Request_get_status": 3,
-    "MPI_Request_free": 1,
-    "MPI_Cancel": 1,
-    "MPI_Startall": 2,
-    "MPI_Testall": 4,
+    "isend": ("MPI_Isend", 7),
+    "irecv": ("MPI_Irecv", 7),
+    "send_init": ("MPI_Send_init", 7),
+    "recv_init": ("MPI_Recv_init", 7),
+    "request_get_status": ("MPI_Request_get_status", 3),
+    "request_free": ("MPI_Request_free", 1),
+    "cancel": ("MPI_Cancel", 1),
 }
 _CHECK_TAG = 1
 
@@ -73,27 +71,20 @@ def load() -> MpiLibrary:
 def _resolved() -> MpiLibrary:
     loaded = ctypes.CDLL(MPI.__file__)
     functions = {}
-    for name, arguments in _FUNCTIONS.items():
-        function = loaded[name]
+    for field, (name, arguments) in _FUNCTIONS.items():
+        function = functions[field] = loaded[name]
         function.argtypes, function.restype = [ctypes.c_int64] * arguments, ctypes.c_int
-        functions[name] = function
     request_bytes, status_bytes = MPI._sizeof(MPI.Request), MPI._sizeof(MPI.Status)
     if request_bytes not in (4, 8):
         raise OSError(f"a request handle has {request_bytes} bytes")
     words = {
-        Library.START_ALL: ctypes.cast(functions["MPI_Startall"], ctypes.c_void_p).value or 0,
-        Library.TEST_ALL: ctypes.cast(functions["MPI_Testall"], ctypes.c_void_p).value or 0,
+        Library.START_ALL: ctypes.cast(loaded.MPI_Startall, ctypes.c_void_p).value or 0,
+        Library.TEST_ALL: ctypes.cast(loaded.MPI_Testall, ctypes.c_void_p).value or 0,
         Library.REQUEST_BYTES: request_bytes,
         Library.STATUS_BYTES: status_bytes,
     }
     return MpiLibrary(
-        isend=functions["MPI_Isend"],
-        irecv=functions["MPI_Irecv"],
-        send_init=functions["MPI_Send_init"],
-        recv_init=functions["MPI_Recv_init"],
-        request_get_status=functions["MPI_Request_get_status"],
-        request_free=functions["MPI_Request_free"],
-        cancel=functions["MPI_Cancel"],
+        **functions,
         addresses=np.array([words[word] for word in Library], np.int64),
         request_dtype=np.dtype(np.int32 if request_bytes == 4 else np.int64),
         byte=MPI.BYTE.handle,
@@ -104,10 +95,7 @@ def _check(library: MpiLibrary) -> None:
     """Send a message from this process to itself."""
     alone = MPI.COMM_SELF.Dup()
     sent, received = np.arange(3, dtype=np.int64), np.zeros(3, np.int64)
-    requests, work = (
-        np.zeros(2, library.request_dtype),
-        new_work(library.addresses, 2, Pace.of(0)),
-    )
+    requests, work = np.zeros(2, library.request_dtype), new_work(library.addresses, 2, Pace.of(0))
     for slot, (init, data) in enumerate(((library.recv_init, received), (library.send_init, sent))):
         at = requests[slot:].ctypes.data
         if init(data.ctypes.data, data.nbytes, library.byte, 0, _CHECK_TAG, alone.handle, at):

@@ -20,9 +20,9 @@ from gcl.core.request import in_background
 from gcl.errors import TransportError
 from gcl.transport.mpi.mpi_library import MpiLibrary, load
 from gcl.transport.mpi.mpi_requests import Message, Pace, Tag, Work, new_work, wait
+from gcl.transport.mpi.polling import poll
 from gcl.transport.rendezvous.process_liveness import Process
 
-_YIELDS = 500
 _NAP_SECONDS = 50e-6
 _FAREWELL_SECONDS = 0.5
 _DEATH_SECONDS = 1.0
@@ -38,8 +38,7 @@ def missing_ranks(timeout: float) -> list[int]:
     others = [rank for rank in range(world.size) if rank != world.rank]
     arrivals = [world.Irecv(_NOTHING, rank, _ARRIVAL) for rank in others]
     sent = [world.Isend(_NOTHING, rank, _ARRIVAL) for rank in others]
-    deadline = monotonic() + timeout
-    _yield_until(lambda: (MPI.Request.Testall(arrivals) and MPI.Request.Testall(sent)) or monotonic() > deadline)
+    poll(lambda: MPI.Request.Testall(arrivals) and MPI.Request.Testall(sent), timeout)
     return [rank for rank, request in zip(others, arrivals, strict=True) if not request.Test()]
 
 
@@ -63,9 +62,7 @@ class MpiMessages:
         """
         self._library = load()
         self._communicator, request = MPI.COMM_WORLD.Idup()
-        deadline = monotonic() + timeout
-        _yield_until(lambda: request.Test() or monotonic() > deadline)
-        if not request.Test():
+        if not poll(request.Test, timeout):
             raise TransportError(
                 f"MPI created no communicator in {timeout:g} s, so some rank has died; check the output of all ranks"
             )
@@ -245,14 +242,3 @@ def _free(library: MpiLibrary, requests: np.ndarray) -> None:
     if not MPI.Is_finalized():
         for slot in range(len(requests)):
             library.request_free(requests[slot:].ctypes.data)
-
-
-def _yield_until(done: Any) -> None:
-    """Poll ``done`` until it is true: at first between yields, then between short sleeps."""
-    tries = 0
-    while not done():
-        tries += 1
-        if tries < _YIELDS:
-            os.sched_yield()
-        else:
-            sleep(_NAP_SECONDS)

@@ -227,7 +227,8 @@ class PreparedHostCall:
         elif self._stage == _Stage.ENTERING:
             self._memory.hold(self._meeting.enter, self._request)
         elif self._memory.hold(self._leave, self._request) == MISMATCH:
-            self._announce_mismatch()
+            # a signature that matches no call, so that no counterpart waits for this rank
+            self._across.channel.agree(self._request, randbits(62))
             return False
         return True
 
@@ -235,10 +236,6 @@ class PreparedHostCall:
         """Wait for the ranks of the host, or for the first one to find a mismatch: DONE, WAITING or MISMATCH."""
         status = self._meeting.leave()
         return MISMATCH if status == WAITING and not self._sends and self._meeting.disagrees(_FIRST) else status
-
-    def _announce_mismatch(self) -> None:
-        """Announce a signature that matches no call, so that no counterpart waits for this rank."""
-        self._across.channel.agree(self._request, randbits(62))
 
     def _prepare(self) -> None:
         """Prepare the exchange between the tensors that were announced."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from gcl.core.groups import Group
 from gcl.core.prepared_call import DONE, PreparedCall
-from gcl.core.request import Collective, Request
+from gcl.core.request import REDUCING, Collective, Request
 from gcl.errors import ArgumentError, CollectiveMismatch, reason_of
 from gcl.transport.messages.copy_collectives import all_gather, all_to_all, broadcast
 from gcl.transport.messages.endpoints import Endpoints, GroupView, Stripe
@@ -85,17 +85,13 @@ class MessagePath(BreakablePath):
         call = self._prepare(request, x, out) if self.is_at_once(request) else None
         if call is not None:
             self.prepared[request.key(x, out)] = call
-            try:
-                self.finish(call, call.run())
-            except BaseException as error:
-                self.fail(error)
-                raise
-            return
-        shared = request.shared
-        results = [out.reshape(-1)] * self._local if shared else list(out.reshape(self._local, -1))
         try:
+            if call is not None:
+                self.finish(call, call.run())
+                return
             if not self.channel.agree(request, request.signature):
                 raise self.mismatch(request)
+            results = [out.reshape(-1)] * self._local if request.shared else list(out.reshape(self._local, -1))
             self.work(request, list(x.reshape(self._local, -1)), results)
         except BaseException as error:
             self.fail(error)
@@ -119,7 +115,7 @@ class MessagePath(BreakablePath):
         """Whether ``request`` is prepared as one or two exchanges; the answer is the same on all ranks."""
         if request.shared or request.collective not in self._at_once or self.channel.has_refused:
             return False
-        if request.collective not in (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER):
+        if request.collective not in REDUCING:
             return True
         others, nbytes = self.channel.messages.ranks - 1, request.count * request.dtype.itemsize
         return nbytes * others // (1 + others) <= _ARRIVING_BYTES

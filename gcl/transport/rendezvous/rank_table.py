@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from enum import IntEnum
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -282,21 +281,6 @@ def missing(table: np.ndarray) -> list[int]:
     return [rank for rank in range(int(table[Table.RANKS])) if not reached(control, rank, arrivals)]
 
 
-def signature_of_all(table: np.ndarray) -> int | None:
-    """The signature of the call that all ranks made, None if they made different calls."""
-    return int(_signature_of(table, 0)) if agreed(table) else None
-
-
-def disagree(table: np.ndarray) -> None:
-    """Tell the other ranks, within a call, that other hosts made different calls."""
-    mark_mismatch(int(table[Table.CONTROL]), int(table[Table.RANK]), int(table[Table.ARRIVALS]))
-
-
-def disagrees(table: np.ndarray, rank: int) -> bool:
-    """Say, at the end of a call, whether ``rank`` found that other hosts made different calls."""
-    return bool(mismatched(int(table[Table.CONTROL]), rank, int(table[Table.ARRIVALS]) - 1))
-
-
 class Meeting:
     """The two meetings of a call whose work is not done by a compiled kernel, one before and one after that work.
 
@@ -309,8 +293,7 @@ class Meeting:
         self.addresses = np.zeros((2, int(table[Table.REPLICAS])), np.int64)
         self._enter, self._leave = bound(enter, table, call), bound(leave, table)
         self._look = bound(look, table, np.array(nbytes, np.int64), self.addresses)
-        self._signature = partial(signature_of_all, table)
-        self.disagree, self.disagrees = partial(disagree, table), partial(disagrees, table)
+        self._table = table
 
     def enter(self) -> int:
         """Announce the call and wait for all ranks: DONE, or WAITING while one is missing."""
@@ -321,8 +304,7 @@ class Meeting:
 
         Hosts compare these numbers, so the ranks of a host that disagree must not match any other host.
         """
-        signature = self._signature()
-        return secrets.randbits(62) if signature is None else signature
+        return int(_signature_of(self._table, 0)) if agreed(self._table) else secrets.randbits(62)
 
     def look(self) -> bool:
         """Update ``addresses``; return whether any address has changed."""
@@ -331,3 +313,12 @@ class Meeting:
     def leave(self) -> int:
         """Wait for all ranks again: after DONE, everything that they wrote can be read."""
         return DONE if self._leave() else WAITING
+
+    def disagree(self) -> None:
+        """Tell the other ranks, within a call, that other hosts made different calls."""
+        table = self._table
+        mark_mismatch(int(table[Table.CONTROL]), int(table[Table.RANK]), int(table[Table.ARRIVALS]))
+
+    def disagrees(self, rank: int) -> bool:
+        """Say, at the end of a call, whether ``rank`` found that other hosts made different calls."""
+        return bool(mismatched(int(self._table[Table.CONTROL]), rank, int(self._table[Table.ARRIVALS]) - 1))

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os.path import isfile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
@@ -31,7 +31,7 @@ from ipu_emu.models import CATALOGUE, Model, named
 from ipu_emu.models.catalogue import suggested
 from ipu_emu.onnx.properties import ModelProperties
 from ipu_emu.ops.normalisation.shared_batch_norm import GROUP_SIZE
-from ipu_emu.predict import of_model
+from ipu_emu.predict import Prediction, Profile, of_model, predict
 from ipu_emu.predict.calibration.rows import layer_counts
 from ipu_emu.predict.graph_placement import op_places
 from ipu_emu.predict.job import Job, smallest_pod
@@ -41,10 +41,6 @@ from ipu_emu.predict.placement import can_divide
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
 from ipu_emu.session.footprint import MemoryNeed, memory_need
-
-if TYPE_CHECKING:
-    from ipu_emu.predict.calibration.profile import Profile
-    from ipu_emu.predict.prediction import Prediction
 
 #: The most copies of the weights in memory while a model is compiled.
 _COPIES = 2
@@ -261,8 +257,6 @@ class CompileRequest:
 
         ``profile`` is the calibration, for ``release``; without it rates are nominal.
         """
-        from ipu_emu.predict.prediction import predict
-
         try:
             job = self._job(system)
             return predict(replace(job, release=release or job.release), profile)

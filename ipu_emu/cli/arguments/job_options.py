@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gcl.drawing.units import counted
+from gcl import ArgumentError
+from gcl.drawing.units import counted, parse_bytes
 from ipu_emu.cli.arguments.model_options import RECOMPUTATIONS
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules import SCHEDULES
@@ -146,10 +147,16 @@ def warn_of(names: Iterable[str], why: str) -> None:
         warnings.warn(f"{' and '.join(named)} {'has' if len(named) == 1 else 'have'} no effect {why}", stacklevel=2)
 
 
+def byte_count(text: str, option: str) -> float:
+    """Bytes, or bytes per second, such as 2GB/s."""
+    try:
+        return float(parse_bytes(text.removesuffix("/s"), option))
+    except ArgumentError as error:
+        raise EmulatorError(str(error)) from None
+
+
 def job_of(model: str, **options: Any) -> tuple[Job, bool]:
     """The job that the options describe, and whether its states may be moved to Streaming Memory automatically."""
-    from gcl import ArgumentError
-    from gcl.drawing.units import parse_bytes
     from ipu_emu.cli.arguments.onnx_argument import OnnxFile
     from ipu_emu.hardware import System
     from ipu_emu.predict.calibration.rows import layer_counts
@@ -168,10 +175,7 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
         raise EmulatorError(
             "--off-chip none with other values: none means that everything is on the IPUs; give either"
         )
-    try:
-        host_rate = 0.0 if rate is None else float(parse_bytes(rate.removesuffix("/s"), "--host-rate"))
-    except ArgumentError as error:
-        raise EmulatorError(str(error)) from None
+    host_rate = 0.0 if rate is None else byte_count(rate, "--host-rate")
     if rate is not None and not host_rate:
         raise EmulatorError(f"--host-rate {rate}: the rate must be above 0")
     file = OnnxFile.read(model, settings["batch"]) if isfile(model) else None

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ipu_emu.compiler.cache.executable_cache import load_executable
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role, StepPhase
-
-if TYPE_CHECKING:
-    from ipu_emu.predict.job import Job
-    from ipu_emu.predict.scaling import ScalePoint
-    from ipu_emu.program.executable import Executable
+from ipu_emu.hardware import System
+from ipu_emu.predict.calibration.profile import shipped
+from ipu_emu.predict.job import Job, smallest_pod
+from ipu_emu.predict.networks.graph_network import graph_network
+from ipu_emu.predict.prediction import predict
+from ipu_emu.predict.scaling import ScalePoint, scale_points
+from ipu_emu.program.executable import Executable
 
 _IPUS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -23,11 +24,6 @@ def on_pods(folder: Path, program: str, *, strong: bool) -> list[ScalePoint]:
 
     ``strong``: micro-batches get smaller with more replicas, down to a sample; else they stay.
     """
-    from ipu_emu.predict.calibration.profile import shipped
-    from ipu_emu.predict.job import smallest_pod
-    from ipu_emu.predict.prediction import predict
-    from ipu_emu.predict.scaling import scale_points
-
     executables = [load_executable(path) for path in folder.glob("*.ipuexe")]
     if not executables:
         raise EmulatorError("the program compiled nothing for IPUs that could be kept")
@@ -57,10 +53,6 @@ def _batch(executable: Executable) -> int:
 
 def _job(executable: Executable, program: str) -> Job:
     """The job of one replica, for a network that is the forward part of the graph."""
-    from ipu_emu.hardware import System
-    from ipu_emu.predict.job import Job
-    from ipu_emu.predict.networks.graph_network import graph_network
-
     graph, batch = executable.graph, _batch(executable)
     forward = Graph(dict(graph.tensors), [op for op in graph.ops if op.phase is StepPhase.FORWARD], dict(graph.data))
     weights, states = (graph.with_role(role) for role in (Role.WEIGHT, Role.STATE))

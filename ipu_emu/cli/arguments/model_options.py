@@ -132,27 +132,9 @@ def compile_request(**options: Any) -> CompileRequest:
 
     if is_program(options["model"]):
         return TracedProgram.of(options["model"])
-
-    return CompileRequest(
-        model=options["model"],
-        batch=options["batch"],
-        dtype=DTYPES[options["dtype"]],
-        training=not options["inference"],
-        loss=options["loss"] or "",
-        optimiser=options["optimiser"],
-        accumulation=options["accumulation"],
-        replicas=options["replicas"],
-        ipus=options["ipus"],
-        schedule=options["schedule"] or "",
-        recompute=options["recompute"] or "",
-        off_chip=options["off_chip"],
-        shared=options["shared"],
-        prefetch=options["prefetch"],
-        placement=options["placement"] or "",
-        length=options["length"],
-        masked=options["masked"],
-        bn_span=options["bn_span"],
-    )
+    settings = {name: value for name, value in options.items() if value is not None}
+    settings |= {"dtype": DTYPES[settings["dtype"]], "training": not settings.pop("inference")}
+    return CompileRequest(**settings)
 
 
 def system_named(name: str | None) -> System:

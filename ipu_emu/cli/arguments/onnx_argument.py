@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ipu_emu.compiler.annotations import IPU_NUMBER, PIPELINE_STAGE
+from ipu_emu.compiler.placement.placement_rules import computed_ops
 from ipu_emu.errors import EmulatorError, OpenShapeError
 from ipu_emu.graph import Graph
 from ipu_emu.graph.tensor import Role
 from ipu_emu.onnx.read import read
-
-if TYPE_CHECKING:
-    from ipu_emu.predict.networks import Network
+from ipu_emu.predict.networks import Network
+from ipu_emu.predict.networks.graph_network import graph_network
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,6 @@ class OnnxFile:
 
     def network(self) -> tuple[Network, str]:
         """The network for predictions, and PopART's name of the type of its weights."""
-        from ipu_emu.predict.networks.graph_network import graph_network
-
         graph = self.graph
         is_half = any(t.dtype.itemsize == 2 and t.dtype.is_float for t in graph.with_role(Role.WEIGHT))
         network = graph_network(graph, Path(self.path).name, self.batch, _homes(graph))
@@ -73,8 +70,6 @@ class OnnxFile:
 
 def _homes(graph: Graph) -> tuple[int, ...]:
     """The annotated IPU of each op, else its stage; empty if an op has none, or if they differ."""
-    from ipu_emu.compiler.placement.placement_rules import computed_ops
-
     for op in computed_ops(graph):
         annotated = {int(op.attributes[key]) for key in (IPU_NUMBER, PIPELINE_STAGE) if key in op.attributes}
         if len(annotated) != 1 or min(annotated) < 0:

@@ -8,7 +8,6 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
@@ -16,12 +15,9 @@ from ipu_emu.compiler.pipeline import CompileState, run_passes
 from ipu_emu.compiler.traced_training import TRACE_FOLDER, from_bytes
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Role, StepPhase
+from ipu_emu.hardware import System
+from ipu_emu.predict import Prediction, Profile
 from popdist_py.dependent_program import dependent
-
-if TYPE_CHECKING:
-    from ipu_emu.hardware import System
-    from ipu_emu.predict.calibration.profile import Profile
-    from ipu_emu.predict.prediction import Prediction
 
 #: Lines of the program's own messages that are repeated if it fails.
 _LINES = 5

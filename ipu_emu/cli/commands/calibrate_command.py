@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -57,7 +57,7 @@ def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print
     if output is not None:
         write(output, (json.dumps(profile.dump(), indent=1) + "\n").encode())
     if form == "json":
-        print_json(_facts(profile))
+        print_json(profile.dump() | {"fit": _errors(profile)})
     else:
         say(_text(profile, leave_one_out))
 
@@ -65,10 +65,6 @@ def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print
 def _errors(profile: Profile) -> dict[str, float]:
     sizes = [abs(error) for error in profile.residuals.values()]
     return {"mean": sum(sizes) / len(sizes), "most": max(sizes)}
-
-
-def _facts(profile: Profile) -> dict[str, Any]:
-    return profile.dump() | {"fit": _errors(profile)}
 
 
 def _text(profile: Profile, leave_one_out: bool) -> str:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-from gcl.drawing.units import decimal
-
-if TYPE_CHECKING:
-    from ipu_emu.predict.estimate import Line
-
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipu_emu.cli.arguments.job_options import job_of, job_options, warn_of
+from gcl.drawing.units import decimal
+from ipu_emu.cli.arguments.job_options import byte_count, job_of, job_options, warn_of
 from ipu_emu.cli.arguments.model_options import ModelCommand
 from ipu_emu.cli.output.printing import print_json, say
 from ipu_emu.errors import EmulatorError
@@ -24,7 +18,6 @@ from ipu_emu.errors import EmulatorError
 if TYPE_CHECKING:
     from ipu_emu.hardware import Generation
     from ipu_emu.predict.estimate import Line
-
 
 _HELP = """Estimate with closed formulas at nominal rates, without calibration. Give a network, or times that you
 know, or only the constant share of a step. Every formula is shown, and always both Amdahl's and Gustafson's law.
@@ -90,116 +83,84 @@ def _point(text: str) -> tuple[float, float]:
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def estimate(model: str | None, form: str, **options: Any) -> None:
     """Compute the requested estimate, and print it."""
-    own = {name: options.pop(name) for name in _OWN}
-    lines, table = _lines(model, own, options)
+    lines, table = _lines(model, options)
     if form == "json":
         facts: dict[str, Any] = {"schema": "ipu-emu estimate 1"} | {line.key: line.value for line in lines}
         print_json(facts | {"formulas": {line.key: line.formula for line in lines}, "layers": table})
         return
-
     say(_estimate_text(lines, table))
 
 
-_OWN = (
-    *("t_mb", "t_ar", "constant", "compute", "tensor", "rate", "gateway_rate", "domains", "points", "layers_"),
-    *("activations", "product", "proportions"),
-)
-
-
-def _lines(
-    model: str | None, own: dict[str, Any], options: dict[str, Any]
-) -> tuple[list[Line], list[dict[str, Any]]]:
+def _lines(model: str | None, options: dict[str, Any]) -> tuple[list[Line], list[dict[str, Any]]]:
     """The estimate that the options request."""
-    kinds = [name for name, is_given in _asked(model, own).items() if is_given]
+    kinds = ["MODEL"] if model is not None else []
+    kinds += [name for name, kind in _KINDS.items() if any(options[own] not in (None, ()) for own in kind.own)]
     if len(kinds) != 1:
         listing = " and ".join(kinds) or "nothing"
         raise EmulatorError(
             f"{listing} given; give one of MODEL, --t-mb with --t-ar, --constant, --tensor, --point, --layer, "
             "--product"
         )
-    _warn(kinds[0])
+    names = [parameter.name or "" for parameter in click.get_current_context().command.params]
     if model is None:
-        return list(_KINDS[kinds[0]](own, options)), []
+        kind = _KINDS[kinds[0]]
+        used = (*kind.own, *kind.others, "form", "model")
+        warn_of([name for name in names if name not in used], f"with {kinds[0]}")
+        for name in ("batch", "accumulation", "replicas"):
+            if name in kind.others and options[name] < 1:
+                raise EmulatorError(f"--{name} {options[name]} is not possible; use at least 1")
+        return list(kind.lines(options)), []
     from ipu_emu.predict.estimate import lines_of_model, table_of
 
-    job, _ = job_of(model, **options)
-    return list(lines_of_model(job, own["compute"])), table_of(job)
+    warn_of(_NOT_OF_MODELS, "with MODEL")
+    job, _ = job_of(model, **{name: value for name, value in options.items() if name not in _NOT_OF_JOBS})
+    return list(lines_of_model(job, options["compute"])), table_of(job)
 
 
-def _warn(kind: str) -> None:
-    """Warn of options that the formulas of this ``kind`` do not have."""
-    names = [parameter.name or "" for parameter in click.get_current_context().command.params]
-    unused = _NOT_OF_MODELS if kind == "MODEL" else [n for n in names if n not in (*_INPUTS[kind], "model", "form")]
-    warn_of(unused, f"with {kind}")
-
-
-def _asked(model: str | None, own: dict[str, Any]) -> dict[str, bool]:
-    return {
-        "MODEL": model is not None,
-        "--t-mb": own["t_mb"] is not None or own["t_ar"] is not None,
-        "--constant": own["constant"] is not None,
-        "--tensor": own["tensor"] is not None,
-        "--point": bool(own["points"]),
-        "--layer": bool(own["layers_"]),
-        "--product": own["product"] is not None,
-    }
-
-
-def _times(own: dict[str, Any], options: dict[str, Any]) -> Any:
+def _times(options: dict[str, Any]) -> Iterable[Line]:
     from ipu_emu.predict.estimate import lines_of_times
 
-    if own["t_mb"] is None or own["t_ar"] is None:
+    if options["t_mb"] is None or options["t_ar"] is None:
         raise EmulatorError("--t-mb and --t-ar belong together; give both (0s if there is none)")
-    counts = {name: options[name] for name in ("batch", "accumulation", "replicas")}
-    for name, count in counts.items():
-        if count < 1:
-            raise EmulatorError(f"--{name} {count} is not possible; use at least 1")
-    return lines_of_times(_seconds(own["t_mb"]), _seconds(own["t_ar"]), compute=own["compute"], **counts)
+    others = {name: options[name] for name in ("batch", "accumulation", "replicas", "compute")}
+    return lines_of_times(_seconds(options["t_mb"]), _seconds(options["t_ar"]), **others)
 
 
-def _laws(own: dict[str, Any], options: dict[str, Any]) -> Any:
+def _laws(options: dict[str, Any]) -> Iterable[Line]:
     from ipu_emu.predict.estimate import lines_of_laws
 
-    return lines_of_laws(own["constant"], own["compute"])
+    return lines_of_laws(options["constant"], options["compute"])
 
 
-def _reduction(own: dict[str, Any], options: dict[str, Any]) -> Any:
-    from gcl import ArgumentError
-    from gcl.drawing.units import parse_bytes
+def _reduction(options: dict[str, Any]) -> Iterable[Line]:
     from ipu_emu.predict.estimate import LINK_RATE, lines_of_reduction
     from ipu_emu.predict.links import GATEWAY_RATE
 
-    def nbytes(text: str | None, option: str, default: float) -> float:
-        try:
-            return default if text is None else float(parse_bytes(text.removesuffix("/s"), option))
-        except ArgumentError as error:
-            raise EmulatorError(str(error)) from None
-
-    if options["replicas"] < 1:
-        raise EmulatorError(f"--replicas {options['replicas']} is not possible; use at least 1")
+    rate, gateway = options["rate"], options["gateway_rate"]
     return lines_of_reduction(
-        nbytes(own["tensor"], "--tensor", 0.0),
+        byte_count(options["tensor"], "--tensor"),
         replicas=options["replicas"],
-        domains=own["domains"],
-        rate=nbytes(own["rate"], "--rate", LINK_RATE),
-        gateway=nbytes(own["gateway_rate"], "--gateway-rate", GATEWAY_RATE),
+        domains=options["domains"],
+        rate=LINK_RATE if rate is None else byte_count(rate, "--rate"),
+        gateway=GATEWAY_RATE if gateway is None else byte_count(gateway, "--gateway-rate"),
     )
 
 
-def _points(own: dict[str, Any], options: dict[str, Any]) -> Any:
+def _points(options: dict[str, Any]) -> Iterable[Line]:
     from ipu_emu.predict.estimate import lines_of_points
 
-    return lines_of_points([_point(text) for text in own["points"]])
+    return lines_of_points([_point(text) for text in options["points"]])
 
 
-def _product(own: dict[str, Any], options: dict[str, Any]) -> Any:
+def _product(options: dict[str, Any]) -> Iterable[Line]:
     from ipu_emu.predict.estimate import lines_of_product
 
-    sizes = own["product"].split(":")
+    text = options["product"]
+    sizes = text.split(":")
     if len(sizes) != 3 or not all(size.isascii() and size.isdigit() and 0 < int(size) <= 1 << 30 for size in sizes):
-        raise EmulatorError(f"--product {own['product']} is not valid; write rows, depth and columns: 4096:1024:1024")
+        raise EmulatorError(f"--product {text} is not valid; write rows, depth and columns: 4096:1024:1024")
     rows, depth, columns = map(int, sizes)
-    return lines_of_product((rows, depth, columns), _itemsize(options), _generation(options), own["proportions"])
+    return lines_of_product((rows, depth, columns), _itemsize(options), _generation(options), options["proportions"])
 
 
 def _itemsize(options: dict[str, Any]) -> int:
@@ -218,44 +179,47 @@ def _generation(options: dict[str, Any]) -> Generation:
     return GC200 if system is None else System.named(system, "--system ").generation
 
 
-def _layers(own: dict[str, Any], options: dict[str, Any]) -> Any:
-    from ipu_emu.predict.estimate import lines_of_layers
+def _layers(options: dict[str, Any]) -> Iterable[Line]:
+    from ipu_emu.predict.estimate import lines_of_variables, variables_of_layers
 
-    if options["batch"] < 1:
-        raise EmulatorError(f"--batch {options['batch']} is not possible; use at least 1")
-    return lines_of_layers(
-        own["layers_"],
+    training = not options["inference"]
+    return lines_of_variables(
+        variables_of_layers(options["layers_"], options["activations"], training=training),
         _itemsize(options),
         batch=options["batch"],
         optimiser=options["optimiser"],
-        training=not options["inference"],
-        activations=own["activations"],
+        training=training,
         generation=_generation(options),
     )
 
 
-#: Parameters that the formulas of each kind read.
-_INPUTS = {
-    "--t-mb": ("t_mb", "t_ar", "batch", "accumulation", "replicas", "compute"),
-    "--constant": ("constant", "compute"),
-    "--tensor": ("tensor", "replicas", "domains", "rate", "gateway_rate"),
-    "--point": ("points",),
-    "--layer": ("layers_", "activations", "batch", "dtype", "optimiser", "inference", "system"),
-    "--product": ("product", "proportions", "dtype", "system"),
+@dataclass(frozen=True)
+class _Kind:
+    """An estimate: the options that ask for it, the others that its formulas read, and its lines."""
+
+    own: tuple[str, ...]
+    others: tuple[str, ...]
+    lines: Callable[[dict[str, Any]], Iterable[Line]]
+
+
+_KINDS = {
+    "--t-mb": _Kind(("t_mb", "t_ar"), ("batch", "accumulation", "replicas", "compute"), _times),
+    "--constant": _Kind(("constant",), ("compute",), _laws),
+    "--tensor": _Kind(("tensor",), ("replicas", "domains", "rate", "gateway_rate"), _reduction),
+    "--point": _Kind(("points",), (), _points),
+    "--layer": _Kind(("layers_",), ("activations", "batch", "dtype", "optimiser", "inference", "system"), _layers),
+    "--product": _Kind(("product",), ("proportions", "dtype", "system"), _product),
 }
+#: Parameters that are not of a job.
+_NOT_OF_JOBS = (
+    *(name for kind in _KINDS.values() for name in kind.own),
+    *("compute", "rate", "gateway_rate", "domains", "activations", "proportions"),
+)
 #: Parameters that the formulas of a network do not read.
 _NOT_OF_MODELS = (
     *("rate", "gateway_rate", "domains", "activations", "proportions"),
     *("schedule", "off_chip", "overlap_io", "stash_dtype", "release"),
 )
-_KINDS: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
-    "--t-mb": _times,
-    "--constant": _laws,
-    "--tensor": _reduction,
-    "--point": _points,
-    "--layer": _layers,
-    "--product": _product,
-}
 
 
 def _estimate_text(lines: Sequence[Line], table: Sequence[dict[str, Any]]) -> str:
@@ -267,25 +231,23 @@ def _estimate_text(lines: Sequence[Line], table: Sequence[dict[str, Any]]) -> st
     return "\n".join(rows + (["", *_table(table)] if table else []))
 
 
+#: How values are printed, by the end of their keys: the first that fits.
+_FORMATS: dict[str, Callable[[float], str]] = {
+    "seconds_per_sample": lambda value: f"{value * 1e6:,.3f} us",
+    "seconds_to_train": lambda value: f"{value / 60:,.1f} min",
+    "_seconds": lambda value: f"{value * 1e3:,.3f} ms",
+    "_flops": lambda value: decimal(value, "FLOP"),
+    "_bytes": lambda value: f"{value:,.0f} B",
+    "_percent": lambda value: f"{value:.4g} %",
+    "constant_share": lambda value: f"{value:.4f}",
+    "largest_residual": lambda value: f"{value:.4f}",
+    "_speedup": lambda value: f"{value:.4g}",
+    "": lambda value: f"{value:,.0f}",
+}
+
+
 def _value(line: Line) -> str:
-    value, key = line.value, line.key
-    if key == "seconds_per_sample":
-        return f"{value * 1e6:,.3f} us"
-    if key == "seconds_to_train":
-        return f"{value / 60:,.1f} min"
-    if key.endswith("_seconds"):
-        return f"{value * 1e3:,.3f} ms"
-    if key.endswith("_flops"):
-        return decimal(value, "FLOP")
-    if key.endswith("_bytes"):
-        return f"{value:,.0f} B"
-    if key.endswith("_percent"):
-        return f"{value:.4g} %"
-    if key in ("constant_share", "largest_residual"):
-        return f"{value:.4f}"
-    if key.endswith("_speedup"):
-        return f"{value:.4g}"
-    return f"{value:,.0f}"
+    return next(text(line.value) for ending, text in _FORMATS.items() if line.key.endswith(ending))
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -52,7 +52,7 @@ poprun-py job, the first instance runs the measurements, on up to as many instan
 @click.option(
     "--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds allowed for one run."
 )
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all measurements to this file.")
+@click.option("--json", type=click.Path(path_type=Path), help="Write all measurements to this file.")
 @click.option("--png", type=click.Path(path_type=Path), help="Draw the throughput (needs matplotlib).")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with table, chart and advice.")
 @click.argument("program", type=click.Path(exists=True, dir_okay=False))
@@ -62,7 +62,7 @@ def hostio(
     replicas_per_instance: int,
     steps: int,
     timeout: float,
-    json_file: Path | None,
+    json: Path | None,
     png: Path | None,
     html: Path | None,
     program: str,
@@ -70,8 +70,8 @@ def hostio(
 ) -> None:
     """Run the program, print and write the results."""
     from gcl.drawing.units import counted
-    from ipu_emu.cli.output.hostio_report import check_png, rate, write_html, write_json, write_png
-    from ipu_emu.cli.output.printing import check_outputs, say
+    from ipu_emu.cli.output.hostio_report import check_png, html_page, json_file, png_picture, rate
+    from ipu_emu.cli.output.printing import check_outputs, say, write
     from ipu_emu.hostio.probe.bottleneck_analysis import advice, table
     from ipu_emu.hostio.probe.program_runs import MeasuredProgram, counts_of, measure
 
@@ -79,7 +79,7 @@ def hostio(
         return
     if not os.path.isfile(program):
         raise EmulatorError(f"{program} is not a file; name the program to measure")
-    check_outputs(json=json_file, png=png, html=html)
+    check_outputs(json=json, png=png, html=html)
     if png:
         check_png()
     measured = MeasuredProgram((program, *arguments), replicas_per_instance, steps, timeout)
@@ -90,7 +90,6 @@ def hostio(
             runs.append(run)
     said = advice(runs)
     say("\n" + table(runs) + "\n\n" + "\n".join(said))
-    for path, write in ((json_file, write_json), (png, write_png), (html, write_html)):
+    for path, content in ((json, json_file), (png, png_picture), (html, html_page)):
         if path:
-            write(path, runs, said)
-            click.echo(f"written: {path}", err=True)
+            write(path, content(runs, said))

@@ -22,8 +22,7 @@ from ipu_emu.session.footprint import MemoryNeed
 from ipu_emu.session.memory_remedies import Remedies, find_remedies
 
 if TYPE_CHECKING:
-    from ipu_emu.cli.arguments.compile_model import CompiledModel, CompileRequest
-    from ipu_emu.hardware import System
+    from ipu_emu.cli.arguments.compile_model import CompiledModel
     from ipu_emu.predict.prediction import Prediction
 from popdist_py.messages.named_choice import NamedChoice
 

@@ -16,7 +16,7 @@ from ipu_emu.cli.arguments.job_options import (
     warn_of,
 )
 from ipu_emu.cli.arguments.model_options import ModelCommand
-from ipu_emu.cli.output.printing import print_json, say, write
+from ipu_emu.cli.output.printing import say, show, write
 from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
@@ -130,12 +130,9 @@ def predict(
         from ipu_emu.cli.output.prediction_pictures import picture
 
         write(output, picture(output, report))
-    if form == "json":
-        print_json(report)
-    else:
-        from ipu_emu.cli.output.prediction_text import text
+    from ipu_emu.cli.output.prediction_text import text
 
-        say(text(report, explain=explain))
+    show(form, report, lambda report: text(report, explain=explain))
 
 
 def _remedies(prediction: Prediction) -> Remedies:
@@ -196,18 +193,13 @@ def _many(
     profile = profile_named(calibration)
     if axes:
         report = sweep_facts(f"{model}, {', '.join(sweeps)}", sweep(job, profile, axes))
-        text = sweep_text(report) if form == "text" else ""
     else:
         every = searched(job, profile, global_batch=wanted)
         title = f"{model} on {job.system.name}" + (f", global batch {wanted:,.0f}" if wanted else "")
         report = search_facts(title, every, top)
-        text = search_text(report)
     if output is not None:
         write(output, picture(output, report, axes or None))
-    if form == "json":
-        print_json(report)
-    else:
-        say(text)
+    show(form, report, sweep_text if axes else search_text)
 
 
 def _predicted(

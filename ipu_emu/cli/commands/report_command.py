@@ -35,7 +35,7 @@ PopVision's .pvti files are neither read nor written, because their format is no
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
 def report(format: str, text: bool, html: Path | None, perfetto: Path | None, folders: tuple[Path, ...]) -> None:
     """Read the traces, print and write the report."""
-    from ipu_emu.cli.output.printing import check_outputs, console, print_json, write
+    from ipu_emu.cli.output.printing import check_outputs, show, write
     from ipu_emu.cli.output.run_report.charts.library import MISSING, library_script
     from ipu_emu.cli.output.run_report.report_page import report_html
     from ipu_emu.cli.output.run_report.report_text import comparison_text, report_text
@@ -54,17 +54,10 @@ def report(format: str, text: bool, html: Path | None, perfetto: Path | None, fo
     check_outputs(html=html, perfetto=perfetto)
     analyses = [analyse(read_run(folder)) for folder in folders]
     if len(analyses) == 2:
-        compared = compare(*analyses).data()
-        if format == "json":
-            print_json(compared)
-        else:
-            console().print(comparison_text(compared))
+        show(format, compare(*analyses).data(), comparison_text)
         return
     data = report_data(analyses[0])
-    if format == "json":
-        print_json(data)
-    else:
-        console().print(report_text(data))
+    show(format, data, report_text)
     if html:
         write(html, report_html(analyses[0], data), mode=analyses[0].run.mode)
         if library_script() is None:

@@ -20,7 +20,7 @@ from ipu_emu.cli.arguments.job_options import (
     shared_job_options,
 )
 from ipu_emu.cli.arguments.model_options import ModelCommand
-from ipu_emu.cli.output.printing import check_outputs, print_json, say, write
+from ipu_emu.cli.output.printing import check_outputs, say, show, write
 from ipu_emu.errors import EmulatorError
 from popdist_py.dependent_program import sigterm_as_exit
 from popdist_py.files.bounded_read import read_file
@@ -114,25 +114,26 @@ def scale(
         kind = "weak" if weak else "strong" if strong else ""
         numbers = _numbers("--accumulations", accumulations)
         settings = {"launcher": _words("--launcher", launcher), "timeout": timeout, "seconds": seconds}
-        plan = Plan.of(words, sizes or "", numbers, scaling=kind, batch=_batch(options), **settings)
+        batch = options["batch"] if options_given(["batch"]) else 0
+        plan = Plan.of(words, sizes or "", numbers, scaling=kind, batch=batch, **settings)
         _measure(plan, {"json": json_file, "html": html, "output": output}, host_io, form)
         return
     report = _predicted(words[0], calibration, sizes or "16..256", strong, measured, options)
+    from ipu_emu.cli.output.scale_report import picture, scale_text
+
     if output is not None:
-        from ipu_emu.cli.output.scale_report import picture
-
         write(output, picture(output, report))
-    if form == "json":
-        print_json(report)
-    else:
-        from ipu_emu.cli.output.scale_report import scale_text
-
-        say(scale_text(report))
+    show(form, report, scale_text)
 
 
 #: Options of measurements only, and options of both kinds.
 _MEASURES = ("seconds", "accumulations", "launcher", "timeout", "host_io", "json_file", "html")
 _BOTH = ("words", "run", "batch", "weak", "strong", "sizes", "compare", "output", "form")
+_NOT_OF_PREDICTIONS = {
+    **dict.fromkeys(_MEASURES, "is of --run; leave it out"),
+    **dict.fromkeys(("replicas", "hosts"), "follows from --sizes; leave it out"),
+    **dict.fromkeys(("samples", "epochs"), "is of ipu-emu predict, which prints the time to train; leave it out"),
+}
 
 
 def _check_kind(*, compares: bool, measures: bool) -> None:
@@ -140,20 +141,13 @@ def _check_kind(*, compares: bool, measures: bool) -> None:
     names = [parameter.name or "" for parameter in click.get_current_context().command.params]
     if compares and (others := options_given(name for name in names if name != "compare")):
         raise EmulatorError(f"{others[0]} has no effect on --compare; leave it out")
-    own, unused = ("replicas", "hosts"), ("samples", "epochs")
-    wrong = [n for n in names if n not in (*_MEASURES, *_BOTH)] if measures else [*_MEASURES, *own, *unused]
-    rejected = options_given(wrong)
-    if rejected:
-        why = "has no effect on --run; write -- before the program and its options" if measures else "is of --run"
-        name = rejected[0].removeprefix("--")
-        why = "follows from --sizes" if name in own and not measures else why
-        why = "is of ipu-emu predict, which prints the time to train" if name in unused and not measures else why
-        raise EmulatorError(f"{rejected[0]} {why}; leave it out" if not measures else f"{rejected[0]} {why}")
-
-
-def _batch(options: dict[str, Any]) -> int:
-    """The samples of a micro-batch that --batch gives; 0 if it does not."""
-    return int(options["batch"]) if options_given(["batch"]) else 0
+    reasons = _NOT_OF_PREDICTIONS
+    if measures:
+        others = [name for name in names if name not in (*_MEASURES, *_BOTH)]
+        reasons = dict.fromkeys(others, "has no effect on --run; write -- before the program and its options")
+    for name in names:
+        if name in reasons and (rejected := options_given([name])):
+            raise EmulatorError(f"{rejected[0]} {reasons[name]}")
 
 
 def _measure(plan: Plan, outputs: dict[str, Path | None], host_io: bool, form: str) -> None:
@@ -181,10 +175,7 @@ def _measure(plan: Plan, outputs: dict[str, Path | None], host_io: bool, form: s
             facts["warnings"].append(f"no prediction for a Pod: {error}")
         if host_io:
             facts["host_io"] = _host_io(plan)
-    if form == "json":
-        print_json(facts)
-    else:
-        say(experiment_text(facts))
+    show(form, facts, experiment_text)
     if outputs["json"] is not None:
         write(outputs["json"], (json.dumps(facts, indent=1) + "\n").encode())
     if outputs["html"] is not None:
@@ -246,13 +237,16 @@ def _predicted(
     options: dict[str, Any],
 ) -> dict[str, Any]:
     from ipu_emu.cli.output.scale_report import measured_facts, scale_facts
+    from ipu_emu.hardware import System
+    from ipu_emu.predict.calibration.rows import read_rows, rows_text
+    from ipu_emu.predict.job import smallest_pod
     from ipu_emu.predict.prediction import predict
     from ipu_emu.predict.scaling import at_sizes, sizes_of
 
     wanted = sizes_of(sizes)
     options["replicas"] = max(1, wanted[0] // max(1, options["ipus"]))
-    if options["system"] is not None:
-        options["system"] = _kind(options["system"], wanted[0])
+    if options["system"] is not None:  # its kind, for the first size
+        options["system"] = smallest_pod(wanted[0], System.named(options["system"], "--system ")).name
     profile = profile_named(calibration)
     job, _ = job_of(model, **options)
     points = at_sizes(job, profile, wanted, strong=strong)
@@ -262,20 +256,6 @@ def _predicted(
             f"{', '.join(map(str, dropped))} IPUs, which are left out; use a larger --accumulation",
             stacklevel=2,
         )
-    rows = [] if measured is None else [row for row in _rows(measured) if row.job.model == model]
-    comparisons = [measured_facts(row, predict(row.job, profile)) for row in rows]
+    rows = [] if measured is None else read_rows(rows_text(measured, "--measured "), measured.name)
+    comparisons = [measured_facts(row, predict(row.job, profile)) for row in rows if row.job.model == model]
     return scale_facts(job.model, "strong" if strong else "weak", points, comparisons)
-
-
-def _kind(name: str, ipus: int) -> str:
-    """The system of the kind of ``name`` that holds the first size."""
-    from ipu_emu.hardware import System
-    from ipu_emu.predict.job import smallest_pod
-
-    return smallest_pod(ipus, System.named(name, "--system ")).name
-
-
-def _rows(path: Path) -> list[Any]:
-    from ipu_emu.predict.calibration.rows import read_rows, rows_text
-
-    return list(read_rows(rows_text(path, "--measured "), path.name))

@@ -130,17 +130,9 @@ def schedule(
     if inference and recompute:
         raise EmulatorError("--inference --recompute: inference keeps no activations to recompute; drop one")
     times = _stage_times(forward, backward, stages)
-    pipeline = PipelineSummary.of(
-        kind,
-        stages,
-        count,
-        training=not inference,
-        mapping=ipus,
-        recompute=recompute,
-        io_tiles=io_tiles,
-        iterations=batch_serialization,
-        order=SelectionOrder[selection_order.upper()],
-    )
+    ipus = [0] * stages if batch_serialization != 1 and ipus is None else ipus
+    order, repeated = SelectionOrder[selection_order.upper()], batch_serialization
+    pipeline = PipelineSummary(kind, stages, count, ipus, not inference, recompute, io_tiles, repeated, order)
     if form == "json":
         print_json([[asdict(task) for task in slot] for slot in pipeline.slots])
     elif form == "svg":

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log10
 from pathlib import Path
@@ -20,53 +20,30 @@ from ipu_emu.errors import EmulatorError
 COLOURS = ("#1565c0", "#e65100", "#00897b", "#8e24aa", "#c0ca33", "#6d4c41", "#d81b60", "#546e7a")
 
 
-@dataclass(frozen=True)
-class _Box:
-    x: float
-    y: float
-    width: float
-    height: float
-    fill: str
-    title: str = ""
-    hatched: bool = False
-
-
-@dataclass(frozen=True)
-class _Line:
-    points: tuple[tuple[float, float], ...]
-    colour: str
-    dashed: bool = False
-    width: float = 1.5
-
-
-@dataclass(frozen=True)
-class _Text:
-    x: float
-    y: float
-    text: str
-    size: float
-    anchor: str
-    bold: bool
-    colour: str
-
-
-@dataclass
 class Chart:
-    """A chart of ``width`` x ``height`` pixels."""
+    """A chart of ``width`` x ``height`` pixels: an SVG, and the calls that draw it with matplotlib."""
 
-    width: float
-    height: float
-    shapes: list[Any] = field(default_factory=list)
+    def __init__(self, width: float, height: float) -> None:
+        self.width, self.height = width, height
+        self._canvas = Canvas(width - 2 * MARGIN)
+        self._canvas.y = height - MARGIN
+        self._calls: list[Callable[[Any], object]] = []
 
     def box(
         self, x: float, y: float, width: float, height: float, fill: str, *, title: str = "", hatched: bool = False
     ) -> None:
-        self.shapes.append(_Box(x, y, width, height, fill, title, hatched))
+        self._canvas.box(x, y, width, height, fill=fill, title=title, radius=0)
+        for points in _hatching(x, y, width, height) if hatched else ():
+            self._canvas.path(_path(points), stroke=INK, width=0.5)
+        edge = {"ec": INK, "hatch": "////"} if hatched else {"ec": "none"}
+        self._calls.append(lambda axes: axes.add_patch(_rectangle((x, y), width, height, fc=fill, lw=0.3, **edge)))
 
     def line(
         self, points: Sequence[tuple[float, float]], colour: str, *, dashed: bool = False, width: float = 1.5
     ) -> None:
-        self.shapes.append(_Line(tuple(points), colour, dashed, width))
+        self._canvas.path(_path(points), stroke=colour, width=width, dashed=dashed)
+        style = "--" if dashed else "-"
+        self._calls.append(lambda axes: axes.plot(*zip(*points, strict=True), color=colour, lw=width, ls=style))
 
     def text(
         self,
@@ -79,78 +56,64 @@ class Chart:
         bold: bool = False,
         colour: str = INK,
     ) -> None:
-        self.shapes.append(_Text(x, y, text, size, anchor, bold, colour))
+        self._canvas.text(x, y, text, size=size, anchor=anchor, fill=colour, bold=bold)
+        look = {"size": 0.72 * size, "ha": _SIDES[anchor], "color": colour, "weight": "bold" if bold else "normal"}
+        self._calls.append(lambda axes: axes.text(x, y, text.replace("$", r"\$"), **look))
+
+    def stack(self, x: float, y: float, height: float, parts: Iterable[tuple[float, str, str]]) -> float:
+        """A row of boxes from ``x``, as (width, colour, title); return where it ends."""
+        for width, colour, title in parts:
+            self.box(x, y, width, height, colour, title=title)
+            x += width
+        return x
+
+    def legend(self, x: float, y: float, entries: Iterable[tuple[str, str]], *, step: tuple[float, float]) -> None:
+        """(name, colour) of each entry, at one ``step`` across and down from the one before."""
+        for index, (name, colour) in enumerate(entries):
+            left, top = x + step[0] * index, y + step[1] * index
+            self.box(left, top, 12, 12, colour)
+            self.text(left + 18, top + 10, name, size=11)
 
     def svg(self) -> str:
         """The picture as SVG."""
-        canvas = Canvas(self.width - 2 * MARGIN)
-        for shape in self.shapes:
-            if isinstance(shape, _Box):
-                canvas.box(shape.x, shape.y, shape.width, shape.height, fill=shape.fill, title=shape.title, radius=0)
-                for points in _hatching(shape):
-                    canvas.path(_path(points), stroke=INK, width=0.5)
-            elif isinstance(shape, _Line):
-                canvas.path(_path(shape.points), stroke=shape.colour, width=shape.width, dashed=shape.dashed)
-            else:
-                canvas.text(
-                    shape.x,
-                    shape.y,
-                    shape.text,
-                    size=shape.size,
-                    anchor=shape.anchor,
-                    fill=shape.colour,
-                    bold=shape.bold,
-                )
-        canvas.y = self.height - MARGIN
-        return canvas.document()
+        return self._canvas.document()
 
     def png(self, facts: str = "") -> bytes:
         """The picture as PNG, with a text chunk ``facts``; raise EmulatorError without matplotlib."""
         try:
             from matplotlib.figure import Figure
-            from matplotlib.patches import Rectangle
         except ImportError:
             raise EmulatorError("a .png needs matplotlib: pip install 'poprun-py[plots]'; or write .svg") from None
         figure = Figure(figsize=(self.width / 100, self.height / 100), dpi=150)
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        for draw in self._calls:
+            draw(axes)
         axes.set(xlim=(0, self.width), ylim=(self.height, 0))
         axes.axis("off")
-        places = {"start": "left", "middle": "center", "end": "right"}
-        for shape in self.shapes:
-            if isinstance(shape, _Box):
-                hatch = "////" if shape.hatched else None
-                edge = INK if shape.hatched else "none"
-                corner = (shape.x, shape.y)
-                axes.add_patch(
-                    Rectangle(corner, shape.width, shape.height, fc=shape.fill, ec=edge, lw=0.3, hatch=hatch)
-                )
-            elif isinstance(shape, _Line):
-                xs, ys = zip(*shape.points, strict=True)
-                axes.plot(xs, ys, color=shape.colour, lw=shape.width, ls="--" if shape.dashed else "-")
-            else:
-                weight = "bold" if shape.bold else "normal"
-                where = places[shape.anchor]
-                size = 0.72 * shape.size
-                text = shape.text.replace("$", r"\$")
-                axes.text(shape.x, shape.y, text, size=size, ha=where, color=shape.colour, weight=weight)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", metadata={"facts": facts} if facts else None)
         return buffer.getvalue()
+
+
+#: Anchors of SVG by their names in matplotlib.
+_SIDES = {"start": "left", "middle": "center", "end": "right"}
+
+
+def _rectangle(*place: Any, **look: Any) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle(*place, **look)
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
-def _hatching(box: _Box) -> list[tuple[tuple[float, float], ...]]:
+def _hatching(x: float, y: float, width: float, height: float) -> Iterator[tuple[tuple[float, float], ...]]:
     """Diagonal lines across a box."""
-    if not box.hatched:
-        return []
-    lines: list[tuple[tuple[float, float], ...]] = []
-    for start in range(6, int(box.width + box.height), 6):
-        left, right = max(0.0, start - box.height), min(box.width, float(start))
-        lines.append(((box.x + left, box.y + start - left), (box.x + right, box.y + start - right)))
-    return lines
+    for start in range(6, int(width + height), 6):
+        left, right = max(0.0, start - height), min(width, float(start))
+        yield (x + left, y + start - left), (x + right, y + start - right)
 
 
 @dataclass(frozen=True)
@@ -225,7 +188,8 @@ def document(path: Path, title: str, chart: Chart, facts: Any) -> bytes:
     if path.suffix == ".png":
         return chart.png(json.dumps(facts))
     if path.suffix in (".html", ".htm"):
-        return _page(title, chart, facts).encode()
+        body = f"<h1>{escape(title)}</h1>\n{chart.svg()}\n<h2>Numbers</h2>\n{html_table(_flat('', facts))}"
+        return html_page(title, _STYLE, body, facts)
     raise EmulatorError(f"--output {path}: pictures are .svg, .html or .png; use one of these suffixes")
 
 
@@ -235,13 +199,20 @@ _STYLE = (
 )
 
 
-def _page(title: str, chart: Chart, facts: Any) -> str:
-    rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>\n" for name, value in _flat("", facts))
+def html_page(title: str, style: str, body: str, facts: Any = None) -> bytes:
+    """A page that needs no network; ``facts``: its numbers, for programs that read it."""
+    script = f'<script type="application/json" id="facts">\n{script_json(facts)}\n</script>' if facts else ""
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style>\n<h1>{escape(title)}</h1>\n{chart.svg()}\n<h2>Numbers</h2>\n<table>\n{rows}</table>\n"
-        f'<script type="application/json" id="facts">\n{script_json(facts)}\n</script></html>\n'
-    )
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>\n'
+        f"<style>{style}</style>\n{body}\n{script}</html>\n"
+    ).encode()
+
+
+def html_table(rows: Iterable[Iterable[str]], head: Iterable[str] = ()) -> str:
+    """A table of texts."""
+    names = ["".join(f"<th>{escape(name)}</th>" for name in head)]
+    lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+    return "<table>\n" + "".join(f"<tr>{line}</tr>\n" for line in (*names, *lines) if line) + "</table>\n"
 
 
 def script_json(value: Any, *, indent: int | None = 1) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gcl.drawing.canvas import INK, MARGIN
-from ipu_emu.cli.output.chart import COLOURS, Axes, Chart, document, script_json
+from ipu_emu.cli.output.chart import COLOURS, Axes, Chart, document, html_page
 from ipu_emu.cli.output.experiment_report import advices, experiment_text, law_lines, limit_line
 from ipu_emu.cli.output.scale_report import throughput_curves
 from ipu_emu.predict.experiment.step_use import PARTS
@@ -56,9 +56,8 @@ def _speedups(chart: Chart, facts: Mapping[str, Any]) -> None:
         axes.points([x], [row["speedup"]], COLOURS[6], f"{row['name']}: {row['speedup']:.2f}x")
         across, down = axes.at(x, row["speedup"])
         chart.text(across + 7, down - 2 + 12 * (index % 2), row["name"], size=10)
-    for index, (name, colour) in enumerate([*_LAWS, ("measured, 90 %", 6)]):
-        chart.box(780, 100 + 22 * index, 12, 12, COLOURS[colour])
-        chart.text(798, 110 + 22 * index, name, size=11)
+    names = [(name, COLOURS[colour]) for name, colour in (*_LAWS, ("measured, 90 %", 6))]
+    chart.legend(780, 100, names, step=(0, 22))
     chart.text(780, 110 + 22 * (len(_LAWS) + 1), "dashed: beyond what was measured", size=11)
 
 
@@ -66,25 +65,22 @@ def _parts(chart: Chart, top: float, rows: list[dict[str, Any]]) -> None:
     """A bar of the parts of each configuration's step, in seconds of the longest."""
     chart.text(MARGIN, top - 8, "where the time of a step goes", size=13, bold=True)
     longest = max(row["step_seconds"] for row in rows)
+    colours = dict(zip(PARTS, COLOURS, strict=False))
     for line, row in enumerate(rows):
-        y, x = top + 6 + 28 * line, float(_LEFT)
+        y, scale = top + 6 + 28 * line, _PLOT / longest
         chart.text(_LEFT - 10, y + 14, row["name"], size=11, anchor="end")
         parts = row["parts_seconds"]
         known = parts if sum(parts.values()) else {PARTS[-1]: row["step_seconds"]}
-        for name, seconds in known.items():
-            width = _PLOT * seconds / longest
-            chart.box(x, y, width, 20, COLOURS[PARTS.index(name)], title=f"{name} {seconds:.4g} s")
-            x += width
+        bars = [(scale * seconds, colours[name], f"{name} {seconds:.4g} s") for name, seconds in known.items()]
+        x = chart.stack(_LEFT, y, 20, bars)
         chart.text(x + 8, y + 14, f"{row['step_seconds']:.4g} s, efficiency {row['efficiency']:.0%}", size=11)
-    for index, name in enumerate(PARTS):
-        chart.box(_LEFT + 110 * index, top + 14 + 28 * len(rows), 11, 11, COLOURS[index])
-        chart.text(_LEFT + 16 + 110 * index, top + 24 + 28 * len(rows), name, size=11)
+    chart.legend(_LEFT, top + 14 + 28 * len(rows), colours.items(), step=(110, 0))
 
 
 def experiment_page(facts: Mapping[str, Any]) -> bytes:
     """The page: limits, pictures, what to try, all numbers as text and JSON."""
     style = files("ipu_emu.cli.output.run_report").joinpath("report.css").read_text(encoding="utf-8")
-    title = escape(f"{facts['program']}: scaling experiment")
+    title = f"{facts['program']}: scaling experiment"
     limited = "".join(
         f'<p class="{"finding" if row["limits"] else "fine"}">{escape(limit_line(row))}</p>'
         for row in facts["configurations"]
@@ -92,11 +88,10 @@ def experiment_page(facts: Mapping[str, Any]) -> bytes:
     tries = "".join(f"<li>{escape(advice)}</li>" for advice in advices(facts))
     warned = "".join(f'<p class="finding">{escape(line)}</p>' for line in facts["warnings"])
     laws = "".join(f"<p>{escape(line)}</p>" for line in law_lines(facts["laws"]))
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{style}</style>\n'
-        f"<header><h1>{title}</h1></header><section>{warned}<h2>Limits</h2>{limited}"
+    body = (
+        f"<header><h1>{escape(title)}</h1></header><section>{warned}<h2>Limits</h2>{limited}"
         f"<h2>What to try</h2><ul>{tries}</ul>"
         f'<h2>Speed-up and time</h2><div class="scroll">{experiment_chart(facts).svg()}</div>{laws}'
-        f"<h2>Numbers</h2><pre>{escape(experiment_text(facts))}</pre></section>\n"
-        f'<script type="application/json" id="facts">\n{script_json(facts)}\n</script></html>\n'
-    ).encode()
+        f"<h2>Numbers</h2><pre>{escape(experiment_text(facts))}</pre></section>"
+    )
+    return html_page(title, style, body, facts)

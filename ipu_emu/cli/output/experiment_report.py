@@ -5,19 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gcl.drawing.units import TimeUnit, decimal
 from ipu_emu.cli.output.scale_report import scale_text
-from ipu_emu.predict.experiment.fit import TERMS, Fit
+from ipu_emu.predict.experiment.fit import TERMS, Fit, Interval
 from ipu_emu.predict.experiment.limits import limits
+from ipu_emu.predict.experiment.measuring import Measurements
+from ipu_emu.predict.experiment.plan import Configuration
 from ipu_emu.predict.experiment.step_use import PARTS
 from ipu_emu.predict.laws import amdahl, gustafson, karp_flatt, universal, universal_fit
-
-if TYPE_CHECKING:
-    from ipu_emu.predict.experiment.fit import Interval
-    from ipu_emu.predict.experiment.measuring import Measurements
-    from ipu_emu.predict.experiment.plan import Configuration
 
 #: Points of a curve: measured numbers of replicas, then as many times more as an extrapolation goes.
 _BEYOND = 2.0
@@ -45,27 +42,17 @@ def experiment_facts(runs: Measurements, fit: Fit, repeat: str) -> dict[str, Any
         "laws": _laws(runs, fit),
         "pod": None,
         "host_io": None,
-        "warnings": [*runs.notes, *_warnings(runs)],
+        "warnings": runs.warnings,
     }
-
-
-def _warnings(runs: Measurements) -> list[str]:
-    if not runs.is_busy:
-        return []
-    return [
-        f"the machine was busy: other processes used up to {max(runs.loads):.0%} of its cores, which lengthens steps "
-        "and widens the intervals"
-    ]
 
 
 def _term(name: str, value: Interval) -> dict[str, Any]:
     unit, meaning = TERMS[name]
-    return {"meaning": meaning, "unit": unit, **value.facts()}
+    return {"meaning": meaning, "unit": unit, **asdict(value), "cannot_be_told_from_0": value.is_zero}
 
 
 def _configuration(runs: Measurements, fit: Fit, configuration: Configuration) -> dict[str, Any]:
-    every = range(runs.rounds)
-    step, speedup = runs.median(configuration, "seconds", every), fit.speedups[configuration]
+    step, speedup = runs.median(configuration, "seconds"), fit.speedups[configuration]
     ratio = configuration.replicas / runs.plan.base.replicas
     samples = fit.shares.samples[configuration]
     return {
@@ -82,9 +69,9 @@ def _configuration(runs: Measurements, fit: Fit, configuration: Configuration) -
         "efficiency": speedup.value / ratio,
         "efficiency_90": [speedup.low / ratio, speedup.high / ratio],
         "serial_fraction": karp_flatt(speedup.value, int(ratio)) if ratio >= 2 and ratio % 1 == 0 else None,
-        "parts_seconds": {name: runs.part(configuration, name) for name in PARTS},
-        "collectives_per_step": runs.median(configuration, "calls", every),
-        "collective_bytes_per_step": runs.median(configuration, "nbytes", every),
+        "parts_seconds": {name: runs.median(configuration, name) for name in PARTS},
+        "collectives_per_step": runs.median(configuration, "calls"),
+        "collective_bytes_per_step": runs.median(configuration, "nbytes"),
         "timed_steps": sum(use.steps for use in runs.uses[configuration]),
         "limits": [vars(limit) for limit in limits(runs, fit, configuration)],
     }
@@ -101,7 +88,7 @@ def _laws(runs: Measurements, fit: Fit) -> dict[str, Any]:
         compute = 1.0
     alone = compute + fixed
     constant = fixed / alone
-    reduction = fixed + runs.part(last, "waiting") + runs.part(last, "collectives")
+    reduction = fixed + runs.median(last, "waiting") + runs.median(last, "collectives")
     ratios = [c.replicas / base.replicas for c in diagonal]
     contention, coherence = universal_fit(ratios, [fit.speedups[c].value for c in diagonal])
     most = max([*ratios, 2.0])

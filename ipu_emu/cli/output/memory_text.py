@@ -13,27 +13,22 @@ from gcl.drawing.units import memory as amount
 from ipu_emu.hardware import System
 from ipu_emu.session.memory_liveness import PARTS, IpuMemory
 
-_STYLES = dict(
-    zip(
-        PARTS,
-        (
-            "blue",
-            "cyan",
-            "magenta",
-            "green",
-            "yellow",
-            "bright_yellow",
-            "red",
-            "white",
-            "bright_black",
-            "bright_blue",
-            "bright_cyan",
-            "bright_magenta",
-        ),
-        strict=True,
-    )
+#: The mark of each part in texts, its style on a terminal, and its colour in pictures.
+_LOOKS = (
+    ("W", "blue", "#90caf9"),
+    ("O", "cyan", "#80deea"),
+    ("V", "magenta", "#ce93d8"),
+    ("G", "green", "#a5d6a7"),
+    ("S", "yellow", "#ffe082"),
+    ("F", "bright_yellow", "#ffcc80"),
+    ("T", "red", "#ef9a9a"),
+    ("C", "white", "#cfd8dc"),
+    ("X", "bright_black", "#b0bec5"),
+    ("E", "bright_blue", "#90a4ae"),
+    ("I", "bright_cyan", "#9fa8da"),
+    ("H", "bright_magenta", "#bcaaa4"),
 )
-_MARKS = dict(zip(PARTS, "WOVGSFTCXEIH", strict=True))
+_MARKS, _STYLES, COLOURS = (dict(zip(PARTS, column, strict=True)) for column in zip(*_LOOKS, strict=True))
 _NONE = "-"
 #: Characters of the longest name of a use, and of a column of sizes with the gap before it.
 _LONGEST_NAME, _COLUMN = 16, 10
@@ -62,7 +57,7 @@ def text(title: str, memories: Sequence[IpuMemory], system: System, width: int) 
 def growth_text(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """A row per size of a model, ``grown`` to ``value``, with the bytes of its fullest IPU by kind."""
     names = [name for name in rows[0] if name not in ("grown", "value")]
-    cells = {name: [amount(row[name]) if row[name] else _NONE for row in rows] for name in names}
+    cells = {name: [or_none(row[name]) for row in rows] for name in names}
     sizes = [f"{row['grown']} {row['value']}" for row in rows]
     lines = {size: [cells[name][at] for name in names] for at, size in enumerate(sizes)}
     return _aligned("grown alone", [name.removesuffix("_bytes").replace("_", " ") for name in names], lines)
@@ -117,8 +112,8 @@ def _table(memories: Sequence[IpuMemory], width: int) -> RenderableType:
 
 def _row(memory: IpuMemory) -> Mapping[str, str]:
     """The memory of an IPU by use, as text."""
-    parts = {part: _or_none(memory.parts[part]) for part in PARTS}
-    return {**parts, "total": amount(memory.total), "Streaming Memory": _or_none(memory.streaming)}
+    parts = {part: or_none(memory.parts[part]) for part in PARTS}
+    return {**parts, "total": amount(memory.total), "Streaming Memory": or_none(memory.streaming)}
 
 
 def _aligned(head: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Table:
@@ -153,5 +148,6 @@ def _largest(memories: Sequence[IpuMemory]) -> Text:
     return Text(f"largest on IPU {fullest.ipu}\n{names}")
 
 
-def _or_none(nbytes: int) -> str:
+def or_none(nbytes: int) -> str:
+    """The bytes as text; ``-`` for none."""
     return amount(nbytes) if nbytes else _NONE

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from gcl.drawing.terminal_text import fitted, terminal_width
 from ipu_emu.errors import EmulatorError
 from popdist_py.files.atomic_write import replace_file, write_fault
 
+_Facts = TypeVar("_Facts")
 #: Columns of output that does not go to a terminal.
 _PIPED = 160
 
@@ -37,6 +39,16 @@ def say(text: str) -> None:
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
+
+
+def show(form: str, facts: _Facts, text: Callable[[_Facts], RenderableType]) -> None:
+    """Print ``facts`` in the ``form`` json, or as the ``text`` of them."""
+    if form == "json":
+        print_json(facts)
+    elif isinstance(shown := text(facts), str):
+        say(shown)
+    else:
+        console().print(shown)
 
 
 def check_outputs(**outputs: Path | None) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gcl.drawing.canvas import FAINT, MARGIN
 from gcl.drawing.units import TimeUnit
 from ipu_emu.cli.output.chart import COLOURS, Axes, Chart, document
+from ipu_emu.predict.calibration.rows import Row
+from ipu_emu.predict.prediction import Prediction
+from ipu_emu.predict.scaling import ScalePoint
 
-if TYPE_CHECKING:
-    from ipu_emu.predict.calibration.rows import Row
-    from ipu_emu.predict.prediction import Prediction
-    from ipu_emu.predict.scaling import ScalePoint
-
-_LINES = (("ideal", 7), ("amdahl", 1), ("gustafson", 3))
+_LINES = (("ideal", 7), ("Amdahl", 1), ("Gustafson", 3))
 
 
 def scale_facts(title: str, kind: str, points: list[ScalePoint], measured: list[dict[str, Any]]) -> dict[str, Any]:
@@ -113,30 +111,23 @@ def throughput_curves(chart: Chart, top: float, facts: dict[str, Any]) -> None:
     low, high = ([point["samples_per_second_90"][end] for point in points] for end in (0, 1))
     axes.band(xs, low, high, FAINT)
     for name, colour in _LINES:
-        axes.curve(xs, [point[f"{name}_samples_per_second"] for point in points], COLOURS[colour], dashed=True)
+        ys = [point[f"{name.lower()}_samples_per_second"] for point in points]
+        axes.curve(xs, ys, COLOURS[colour], dashed=True)
     axes.curve(xs, [point["samples_per_second"] for point in points], COLOURS[0])
     for row in measured:
         axes.points([row["count"]], [row["measured_samples_per_second"]], COLOURS[6], row["name"])
     names = (("predicted", 0), *_LINES, ("measured", 6))
-    for index, (name, colour) in enumerate(names):
-        chart.box(830, top + 10 + 22 * index, 12, 12, COLOURS[colour])
-        chart.text(
-            848, top + 20 + 22 * index, {"amdahl": "Amdahl", "gustafson": "Gustafson"}.get(name, name), size=11
-        )
+    chart.legend(830, top + 10, [(name, COLOURS[colour]) for name, colour in names], step=(0, 22))
     chart.text(830, top + 132, "grey: 90 % interval", size=11)
 
 
 def _terms(chart: Chart, top: float, points: list[dict[str, Any]]) -> None:
     """The fractions of the terms at every size."""
     chart.text(MARGIN, top - 8, "shares of the step", size=13, bold=True)
-    names = list(points[0]["terms_seconds"])
+    colours = dict(zip(points[0]["terms_seconds"], COLOURS, strict=False))
     for line, point in enumerate(points):
-        y, x = top + 6 + 28 * line, 110.0
+        y, scale = top + 6 + 28 * line, 700 / point["step_seconds"]
         chart.text(100, y + 14, f"{point['count']:,}", size=11, anchor="end")
-        for index, name in enumerate(names):
-            width = 700 * point["terms_seconds"][name] / point["step_seconds"]
-            chart.box(x, y, width, 20, COLOURS[index], title=f"{name} {point['terms_seconds'][name]:.3g} s")
-            x += width
-    for index, name in enumerate(names):
-        chart.box(110 + 100 * index, top + 14 + 28 * len(points), 11, 11, COLOURS[index])
-        chart.text(126 + 100 * index, top + 24 + 28 * len(points), name, size=11)
+        terms = point["terms_seconds"].items()
+        chart.stack(110, y, 20, [(scale * time, colours[name], f"{name} {time:.3g} s") for name, time in terms])
+    chart.legend(110, top + 14 + 28 * len(points), colours.items(), step=(100, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 from gcl.drawing.units import counted
@@ -33,47 +34,28 @@ _COMPUTING = (TaskType.FORWARD, TaskType.BACKWARD, TaskType.BOTH)
 
 @dataclass(frozen=True)
 class PipelineSummary:
-    """``forward`` forward stages; ``slots`` in order; ``count`` times ``iterations`` micro-batches."""
+    """``forward`` forward stages, on the IPUs of ``mapping``; ``count`` times ``iterations`` micro-batches."""
 
     kind: str
     forward: int
     count: int
+    mapping: Mapping | None
     training: bool
     recompute: bool
     io_tiles: bool
     iterations: int
     order: SelectionOrder
-    stages: tuple[Stage, ...]
-    slots: tuple[Slot, ...]
 
-    @classmethod
-    def of(
-        cls,
-        kind: str,
-        forward: int,
-        count: int,
-        *,
-        training: bool,
-        mapping: Mapping | None,
-        recompute: bool,
-        io_tiles: bool = False,
-        iterations: int = 1,
-        order: SelectionOrder = SelectionOrder.AUTO,
-    ) -> PipelineSummary:
-        """Make the schedule; raise EmulatorError for an invalid one."""
-        mapping = [0] * forward if iterations != 1 and mapping is None else mapping
-        slots = schedule(
-            kind,
-            forward,
-            count,
-            training=training,
-            mapping=mapping,
-            recompute=recompute,
-            io_tiles=io_tiles,
-            iterations=iterations,
-        )
-        stages = scheduled_stages(kind, forward, training=training, mapping=mapping)
-        return cls(kind, forward, count, training, recompute, io_tiles, iterations, order, stages, tuple(slots))
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """The slots in order; raise EmulatorError for a schedule that is not possible."""
+        names = ("training", "mapping", "recompute", "io_tiles", "iterations")
+        options = {name: getattr(self, name) for name in names}
+        return tuple(schedule(self.kind, self.forward, self.count, **options))
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        return scheduled_stages(self.kind, self.forward, training=self.training, mapping=self.mapping)
 
     @property
     def ipus(self) -> list[int]:

@@ -28,11 +28,12 @@ _BARRIERS = {
 
 def text(pipeline: PipelineSummary, times: StageTimes, barrier: Barrier, width: int) -> RenderableType:
     """Return the drawing, in bands of at most ``width`` characters, and the tables below it."""
-    cells = [[_cell(pipeline, slot, ipu) for slot in pipeline.slots] for ipu in pipeline.ipus]
+    slots, ipus = pipeline.slots, pipeline.ipus
+    cells = [[_cell(pipeline, slot, ipu) for slot in slots] for ipu in ipus]
     column = max(len(cell) for row in cells for cell in row) + 1
     across = max(1, (width - 10) // column)
     bands: list[RenderableType] = [Text(pipeline.title, style="bold")]
-    for start in range(0, len(pipeline.slots), across):
+    for start in range(0, len(slots), across):
         bands += [Text(), _band(pipeline, cells, start, across, column)]
     return Group(*bands, Text(), _stages(pipeline), Text(), _figures(pipeline, times, barrier))
 

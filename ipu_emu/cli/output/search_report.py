@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gcl.drawing.canvas import MARGIN
 from gcl.drawing.units import memory
 from ipu_emu.cli.output.chart import COLOURS, Axes, Chart, document
-
-if TYPE_CHECKING:
-    from ipu_emu.predict.search import Configurations
+from ipu_emu.predict.search import Configurations
 
 _MOST_LINES = 60
 _HEAD = "rank  IPUs  replicas  batch  accumulation  recompute  states         samples/s  global batch  memory"

@@ -138,17 +138,9 @@ def facts(system: System, claims: Sequence[Claim]) -> dict[str, Any]:
 
 def _placement(system: System, ipu: int) -> dict[str, Any]:
     at = system.position(ipu)
-    return {
-        "ipu": ipu,
-        "domain": at.domain,
-        "machine": at.machine,
-        "place": at.place,
-        "row": at.row,
-        "rail": at.rail,
-        "rung_partner": at.rung_partner,
-        "rail_neighbours": at.rail_neighbours,
-        "ports": at.ports if system.ipus >= IPUS_PER_MACHINE else {},
-    }
+    names = ("ipu", "domain", "machine", "place", "row", "rail", "rung_partner", "rail_neighbours")
+    ports = at.ports if system.ipus >= IPUS_PER_MACHINE else {}
+    return {name: getattr(at, name) for name in names} | {"ports": ports}
 
 
 def _program(pid: int) -> str:

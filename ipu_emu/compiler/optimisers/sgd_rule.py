@@ -104,21 +104,10 @@ def _hyper(value: float, *sources: HyperParameter) -> HyperParameter:
 
 _OPS = {Mode.PLAIN: "SgdPlain", Mode.COMBINED: "SgdCombined", Mode.SEPARATE: "SgdSeparate"}
 
-#: Scalars of the update op in the order of its inputs.
+_MOMENTUM = ("scaledLearningRate", "scaledMomentum", "dampeningScaleFactor", "weightDecayScaleFactor", "nesterov")
+#: Scalars of the update op in the order of its inputs; the number is that of the mode.
 _KINDS = {
     Mode.PLAIN: ("scaledLearningRate0", "weightDecayScaleFactor0"),
-    Mode.COMBINED: (
-        "scaledLearningRate1",
-        "scaledMomentum1",
-        "dampeningScaleFactor1",
-        "weightDecayScaleFactor1",
-        "nesterov1",
-    ),
-    Mode.SEPARATE: (
-        "scaledLearningRate2",
-        "scaledMomentum2",
-        "dampeningScaleFactor2",
-        "weightDecayScaleFactor2",
-        "nesterov2",
-    ),
+    Mode.COMBINED: tuple(f"{kind}1" for kind in _MOMENTUM),
+    Mode.SEPARATE: tuple(f"{kind}2" for kind in _MOMENTUM),
 }

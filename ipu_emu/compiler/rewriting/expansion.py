@@ -23,6 +23,7 @@ from ipu_emu.ops import TABLE, node_of
 from ipu_emu.ops.control.iteration_bounds import with_bound
 from ipu_emu.ops.control.loop_and_while import WHILE
 from ipu_emu.ops.core.node import input_node
+from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.insertion import evaluate
 from ipu_emu.ops.normalisation.group_norm import STRIDED
 from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in, stream_id_of
@@ -57,12 +58,12 @@ def _expand(graph: Graph, op: Op, differentiated: bool) -> None:
     if differentiated:
         op = with_bound(graph, op)
     complete = _with_all_outputs(graph, _with_attributes(graph, op))
-    expand = TABLE[op].expand
-    others = expand(graph, complete) if expand else None
-    if others is None:
+    expand, rewrite = TABLE[op].expand, Rewrite(graph, complete)
+    if expand is not None:
+        expand(rewrite, input_node(graph, complete))
+    if not rewrite.ops:
         graph.ops.append(replace(complete, attributes=_with_bodies(complete)))
-        return
-    for other in others:
+    for other in rewrite.ops:
         _declare(graph, other)
         _expand(graph, replace(other, place=op.place), differentiated)
 

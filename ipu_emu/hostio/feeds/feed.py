@@ -14,7 +14,6 @@ import os
 import warnings
 from collections.abc import Iterator
 from numbers import Real
-from types import TracebackType
 from typing import Any
 
 from numpy.typing import NDArray
@@ -204,9 +203,7 @@ class Feed:
     def __enter__(self) -> Feed:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -133,11 +133,9 @@ def pixels(kernel: NamedKernel, row: Any, at: int, inside: tuple[bool, ...]) -> 
         return kernel.load(row, const(4 * at), type)
     mask, zero = ir.VectorType(ir.IntType(1), lanes), ir.Constant(type, [0.0] * lanes)
     name, arguments = f"llvm.masked.load.v{lanes}f32.p0v{lanes}f32", [type.as_pointer(), I32, mask, type]
-    function = kernel.module.globals.get(name)
-    if function is None:
-        function = ir.Function(kernel.module, ir.FunctionType(type, arguments), name)
     pointer = kernel.at(row, const(4 * at), type)
-    return kernel.b.call(function, [pointer, ir.Constant(I32, 4), ir.Constant(mask, list(inside)), zero])
+    operands = [pointer, ir.Constant(I32, 4), ir.Constant(mask, list(inside)), zero]
+    return kernel.b.call(kernel.declared(name, type, arguments), operands)
 
 
 @dataclass(frozen=True)
@@ -183,7 +181,7 @@ class _Depthwise:
         b, (height, _), high = self.b, self.shape.image, self.shape.kernel[0]
         top = b.sub(b.mul(r, const(self.shape.strides[0])), const(self.shape.pads[0]))
         stop = self.kernel.smaller(b.sub(const(height), top), const(high))
-        return _Taps(self.larger(b.neg(top), const(0)), stop, 1, lambda i: b.add(top, i))
+        return _Taps(self.kernel.larger(b.neg(top), const(0)), stop, 1, lambda i: b.add(top, i))
 
     def turned_taps(self, r: Any) -> _Taps:
         b, (height, _), (high, _), stride = self.b, self.shape.image, self.shape.kernel, self.shape.strides[0]
@@ -205,9 +203,6 @@ class _Depthwise:
         phi.add_incoming(ir.Constant(FLOAT, 0.0), before)
         phi.add_incoming(value, inside)
         return phi
-
-    def larger(self, a: Any, b: Any) -> Any:
-        return self.b.select(self.b.icmp_signed(">", a, b), a, b)
 
     def run(self, groups: list[PieceGroup], source: Any, target: Any, w: Any, bias: Any, rows: _Taps) -> None:
         """Compute groups of equal form at equal distances, in a loop."""

@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from ipu_emu.ops.codegen.depthwise_kernel import TOGETHER, DepthwiseShape, Piece, PieceGroup, pixels, runs_of_pieces
-from ipu_emu.ops.codegen.llvm_builder import FLOAT, I32, NamedKernel, const, repeat
+from ipu_emu.ops.codegen.llvm_builder import FLOAT, NamedKernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import generated
 
 #: Names of the arguments, in order.
@@ -74,9 +74,9 @@ class _Weights:
 
     def windows_before(self, rows: Any) -> Any:
         """The number of windows that begin in the first ``rows`` rows, which may be negative."""
-        b, stride = self.b, self.shape.strides[0]
-        upper = b.add(rows, const(stride - 1))
-        return b.sdiv(b.select(b.icmp_signed(">", upper, const(0)), upper, const(0)), const(stride))
+        stride = self.shape.strides[0]
+        upper = self.b.add(rows, const(stride - 1))
+        return self.b.sdiv(self.kernel.larger(upper, const(0)), const(stride))
 
     def zero(self, lanes: int) -> Any:
         return ir.Constant(ir.VectorType(FLOAT, lanes), [0.0] * lanes) if lanes > 1 else ir.Constant(FLOAT, 0.0)
@@ -118,18 +118,6 @@ class _Weights:
             total = ir.Constant(FLOAT, 0.0)
             for (*_, tap), value in zip(self.sums, sums, strict=True):
                 if tap == j:
-                    total = b.fadd(total, self.added_up(value))
+                    wide = isinstance(value.type, ir.VectorType)
+                    total = b.fadd(total, self.kernel.across(value, b.fadd) if wide else value)
             self.kernel.store(total, line, const(4 * j))
-
-    def added_up(self, value: Any) -> Any:
-        """The sum of the lanes, in halves."""
-        b = self.b
-        if not isinstance(value.type, ir.VectorType):
-            return value
-        count = value.type.count
-        while count > 1:
-            count //= 2
-            picks = [ir.Constant(ir.VectorType(I32, count), [*range(s, s + count)]) for s in (0, count)]
-            low, high = (b.shuffle_vector(value, value, pick) for pick in picks)
-            value = b.fadd(low, high)
-        return b.extract_element(value, ir.Constant(I32, 0))

@@ -54,28 +54,22 @@ def _dots_of(kernel: NamedKernel, n: Any, rows: int, columns: int, width: int) -
             steps = [kernel.entry(kernel.address("step"), b.add(k, const(c))) for c in range(columns)]
             sources = [b.gep(x, [step]) for step in steps]
 
+            def added(origin: Any, place: Any, type: Any, sums: list[Any]) -> list[Any]:
+                xs = [kernel.load(source, origin, type) for source in sources]
+                gs = [kernel.load(source, place, type) for source in lefts]
+                pairs = [(g, x) for g in gs for x in xs]
+                return [kernel.intrinsic("fma", *pair, total) for pair, total in zip(pairs, sums, strict=True)]
+
             def inner(t: Any, sums: list[Any]) -> list[Any]:
                 origin, place = (kernel.entry(kernel.address(name), t) for name in ("from", "at"))
-                xs = [kernel.load(source, origin, vector) for source in sources]
-                gs = [kernel.load(source, place, vector) for source in lefts]
-                return [
-                    kernel.intrinsic("fma", gs[r], xs[c], sums[r * columns + c])
-                    for r in range(rows)
-                    for c in range(columns)
-                ]
+                return added(origin, place, vector, sums)
 
             def behind(t: Any, sums: list[Any]) -> list[Any]:
                 place = b.mul(b.add(t, b.mul(kernel["tiles"], const(width))), const(4))
-                xs = [kernel.load(source, place, FLOAT) for source in sources]
-                gs = [kernel.load(source, place, FLOAT) for source in lefts]
-                return [
-                    kernel.intrinsic("fma", gs[r], xs[c], sums[r * columns + c])
-                    for r in range(rows)
-                    for c in range(columns)
-                ]
+                return added(place, place, FLOAT, sums)
 
             sums = repeat(b, kernel["tiles"], [zero] * (rows * columns), inner)
-            totals = repeat(b, kernel["rest"], [_across(kernel, vector) for vector in sums], behind)
+            totals = repeat(b, kernel["rest"], [kernel.across(vector, b.fadd) for vector in sums], behind)
             for number, total in enumerate(totals):
                 r, c = divmod(number, columns)
                 where = b.mul(b.add(k, const(c)), kernel["out_column"])
@@ -84,17 +78,6 @@ def _dots_of(kernel: NamedKernel, n: Any, rows: int, columns: int, width: int) -
         kernel.loop(kernel["columns"], column, step=columns)
 
     kernel.loop(kernel["blocks"], block)
-
-
-def _across(kernel: NamedKernel, vector: Any) -> Any:
-    """The sum of the lanes, in halves: lanes i and i + n/2 first."""
-    b, count = kernel.b, vector.type.count
-    while count > 1:
-        count //= 2
-        picks = [ir.Constant(ir.VectorType(ir.IntType(32), count), [*range(s, s + count)]) for s in (0, count)]
-        low, high = (b.shuffle_vector(vector, vector, pick) for pick in picks)
-        vector = b.fadd(low, high)
-    return b.extract_element(vector, ir.Constant(ir.IntType(32), 0))
 
 
 def _store(kernel: NamedKernel, total: Any, line: Any, where: Any) -> None:

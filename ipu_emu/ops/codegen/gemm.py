@@ -32,7 +32,7 @@ from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.codegen.llvm_compiler import LANES, vector_width
 from ipu_emu.ops.codegen.matmul_calls import Operands, dot_calls, product_call
-from ipu_emu.ops.codegen.matmul_kernel import block_rows
+from ipu_emu.ops.codegen.matmul_kernel import block_rows, row_blocks
 from ipu_emu.ops.codegen.packed_matrix import PackedMatrix, held_matrix, lanes_within, tile_starts
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns
 
@@ -232,16 +232,11 @@ class _Product(Operands):
             "w_batch": a.strides[0] if a.ndim == 3 and a.shape[0] > 1 else 0,
             "y_batch": y.strides[0] if y.ndim == 3 else 0,
         }
-        blocks, left = divmod(m, block_rows())
-        calls: list[Call] = []
-        strides = {"w_row": a.strides[-2], "w_step": a.strides[-1]}
-        if blocks:
-            calls.append(product_call(y, k, blocks, block_rows(), w=a, w_block=None, **strides, **common))
-        if left:
-            first = blocks * block_rows()
-            tail, low = a[..., first:, :], y[..., first:, :]
-            calls.append(product_call(low, k, 1, left, first, w=tail, w_block=None, **strides, **common))
-        return calls
+        common |= {"w_row": a.strides[-2], "w_step": a.strides[-1], "w_block": None}
+        return [
+            product_call(y[..., first:, :], k, count, rows, first, w=a[..., first:, :], **common)
+            for first, count, rows in row_blocks(m)
+        ]
 
 
 def _copy(source: _Array, target: _Array) -> Call:

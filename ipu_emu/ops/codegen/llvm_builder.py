@@ -69,6 +69,15 @@ class Emitter:
         start = self.b.insert_element(undefined, value, ir.Constant(I32, 0))
         return self.b.shuffle_vector(start, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
 
+    def across(self, vector: Any, combine: Callable[[Any, Any], Any]) -> Any:
+        """The lanes combined in halves: lanes i and i + n/2 first."""
+        count = vector.type.count
+        while count > 1:
+            count //= 2
+            picks = [ir.Constant(ir.VectorType(I32, count), [*range(s, s + count)]) for s in (0, count)]
+            vector = combine(*(self.b.shuffle_vector(vector, vector, pick) for pick in picks))
+        return self.b.extract_element(vector, ir.Constant(I32, 0))
+
     def intrinsic(self, name: str, *values: Any) -> Any:
         """Call ``llvm.name`` on values of one type."""
         type = values[0].type
@@ -112,6 +121,21 @@ class Kernel(Emitter):
         read, near, data = 0, 2, 1
         self.b.call(function, [pointer, *(ir.Constant(I32, value) for value in (read, near, data))])
 
+    def loop(self, stop: Any, body: Callable[[Any], object], *, start: Any = None, step: int = 1) -> None:
+        """``for i in range(start, stop, step): body(i)``"""
+
+        def run(i: Any, _: list[Any]) -> list[Any]:
+            body(i)
+            return []
+
+        repeat(self.b, stop, [], run, start=start, step=step)
+
+    def smaller(self, a: Any, b: Any) -> Any:
+        return self.b.select(self.b.icmp_signed("<", a, b), a, b)
+
+    def larger(self, a: Any, b: Any) -> Any:
+        return self.b.select(self.b.icmp_signed(">", a, b), a, b)
+
     def finish(self) -> str:
         self.b.ret_void()
         return str(self.module)
@@ -138,15 +162,3 @@ class NamedKernel(Kernel):
     def entry(self, table: Any, index: Any) -> Any:
         """``table[index]`` of a table of 64-bit numbers."""
         return self.load(table, self.b.mul(index, const(8)), I64)
-
-    def loop(self, count: Any, body: Callable[[Any], None], step: int = 1) -> None:
-        """``for i in range(0, count, step): body(i)``"""
-
-        def run(i: Any, _: list[Any]) -> list[Any]:
-            body(i)
-            return []
-
-        repeat(self.b, count, [], run, step=step)
-
-    def smaller(self, a: Any, b: Any) -> Any:
-        return self.b.select(self.b.icmp_signed("<", a, b), a, b)

@@ -71,6 +71,13 @@ def block_rows() -> int:
     return 8 if vector_width() > 8 else 6
 
 
+def row_blocks(rows: int) -> list[tuple[int, int, int]]:
+    """(first row, number of blocks, rows of a block): whole blocks, then the rest of ``rows`` as one block."""
+    blocks, left = divmod(rows, block_rows())
+    parts = ((0, blocks, block_rows()), (blocks * block_rows(), 1, left))
+    return [part for part in parts if all(part[1:])]
+
+
 @generated
 def product(
     rows: int,
@@ -145,7 +152,7 @@ def _product_of(kernel: NamedKernel, n: Any, form: _Form) -> None:
             weights = b.gep(w, [b.mul(m, kernel["w_block"])])
             lines = b.gep(y, [b.mul(b.mul(m, const(rows)), kernel["y_row"])])
 
-            def tile(t: Any, _: list[Any]) -> list[Any]:
+            def tile(t: Any) -> None:
                 source = b.gep(x, [kernel.entry(kernel.address("from"), t)])
                 target = b.gep(lines, [kernel.entry(kernel.address("at"), t)])
                 registers = _Registers(kernel, form, bias)
@@ -155,9 +162,8 @@ def _product_of(kernel: NamedKernel, n: Any, form: _Form) -> None:
                     registers.store(registers.run(source, weights, first, last, sums, request), target, t)
 
                 _with_requests(kernel, m, t, finish) if form.prefetch else finish(None)
-                return []
 
-            repeat(b, stop, [], tile, start=start)
+            kernel.loop(stop, tile, start=start)
 
         kernel.loop(kernel["blocks"], block)
 

@@ -16,7 +16,7 @@ from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.codegen.llvm_compiler import LANES, vector_width
 from ipu_emu.ops.codegen.matmul_calls import product_call
-from ipu_emu.ops.codegen.matmul_kernel import block_rows
+from ipu_emu.ops.codegen.matmul_kernel import row_blocks
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_rows
 
 _Array = NDArray[Any]
@@ -96,7 +96,6 @@ class PackedMatrix:
         read at a time, and the next ones are requested meanwhile. ``store`` is a function of y to store instead.
         """
         assert not add or self.starts[-1] % self.tile == 0
-        blocks, left = divmod(len(a), block_rows())
         common: dict[str, Any] = {
             "bias": bias,
             "wide": wide,
@@ -119,10 +118,9 @@ class PackedMatrix:
             ahead = {"next": self.strips.ctypes.data + chunk * strip, "next_row": _LINE, "next_tile": strip}
             ahead |= {"next_block": strip // 2, "next_tiles": 2 * len(self.starts)}
         calls: list[Call] = []
-        for first, count, rows in ((0, blocks, block_rows()), (blocks * block_rows(), 1, left)):
-            if count and rows:
-                calls.append(product_call(y[first:], self.k, count, rows, first, w=a[first:], **common, **ahead))
-                ahead = {}
+        for first, count, rows in row_blocks(len(a)):
+            calls.append(product_call(y[first:], self.k, count, rows, first, w=a[first:], **common, **ahead))
+            ahead = {}
         return calls
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, I32, I64, Kernel, const, repeat
+from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, I32, I64, Kernel, const
 from ipu_emu.ops.codegen.llvm_compiler import generated
 
 #: The size of the squares that ``panels_of_columns`` transposes at a time.
@@ -31,26 +31,22 @@ def panels_of_rows(width: int, half: bool) -> str:
     strips, depth, row_bytes = kernel.arguments[2:]
     size = 2 if half else 4
 
-    def lines(first: Any, _: list[Any]) -> list[Any]:
-        last = b.add(first, const(LINES))
-        last = b.select(b.icmp_signed("<", last, depth), last, depth)
+    def lines(first: Any) -> None:
+        last = kernel.smaller(b.add(first, const(LINES)), depth)
 
-        def strip(s: Any, _: list[Any]) -> list[Any]:
+        def strip(s: Any) -> None:
             start = b.gep(source, [b.mul(s, const(size * width))])
             out = b.gep(target, [b.mul(b.mul(s, depth), const(4 * width))])
 
-            def line(k: Any, _: list[Any]) -> list[Any]:
+            def line(k: Any) -> None:
                 value = _load(kernel, start, b.mul(k, row_bytes), width, half)
                 kernel.store(value, out, b.mul(k, const(4 * width)))
-                return []
 
-            repeat(b, last, [], line, start=first)
-            return []
+            kernel.loop(last, line, start=first)
 
-        repeat(b, strips, [], strip)
-        return []
+        kernel.loop(strips, strip)
 
-    repeat(b, depth, [], lines, step=LINES)
+    kernel.loop(depth, lines, step=LINES)
     return kernel.finish()
 
 
@@ -64,17 +60,16 @@ def panels_of_columns(width: int, half: bool) -> str:
     strips, depth, row_bytes, batch, source_bytes, target_bytes = kernel.arguments[2:]
     size = 2 if half else 4
 
-    def matrix(n: Any, _: list[Any]) -> list[Any]:
+    def matrix(n: Any) -> None:
         source = b.gep(kernel.pointer(0), [b.mul(n, source_bytes)])
         target = b.gep(kernel.pointer(1), [b.mul(n, target_bytes)])
-        repeat(b, strips, [], lambda s, _: strip(s, source, target))
-        return []
+        kernel.loop(strips, lambda s: strip(s, source, target))
 
-    def strip(s: Any, source: Any, target: Any) -> list[Any]:
+    def strip(s: Any, source: Any, target: Any) -> None:
         start = b.gep(source, [b.mul(b.mul(s, const(width)), row_bytes)])
         out = b.gep(target, [b.mul(b.mul(s, depth), const(4 * width))])
 
-        def block(k: Any, _: list[Any]) -> list[Any]:
+        def block(k: Any) -> None:
             for first in range(0, width, BLOCK):
                 count, lines = min(BLOCK, width - first), []
                 for r in range(first, first + count):
@@ -84,12 +79,10 @@ def panels_of_columns(width: int, half: bool) -> str:
                 for number, column in enumerate(_transposed(kernel, square)):
                     at = b.add(b.mul(b.add(k, const(number)), const(4 * width)), const(4 * first))
                     kernel.store(_first(kernel, column, count), out, at)
-            return []
 
-        repeat(b, depth, [], block, step=BLOCK)
-        return []
+        kernel.loop(depth, block, step=BLOCK)
 
-    repeat(b, batch, [], matrix)
+    kernel.loop(batch, matrix)
     return kernel.finish()
 
 
@@ -104,11 +97,11 @@ def panels_of_taps(width: int, taps: tuple[int, ...], half: bool) -> str:
     strips, depth, row_bytes, next_bytes = kernel.arguments[2:]
     size, type = (2, HALF) if half else (4, FLOAT)
 
-    def strip(s: Any, _: list[Any]) -> list[Any]:
+    def strip(s: Any) -> None:
         start = b.gep(kernel.pointer(0), [b.mul(b.mul(s, const(width)), row_bytes)])
         out = b.gep(kernel.pointer(1), [b.mul(b.mul(s, depth), const(4 * width * len(taps)))])
 
-        def line(k: Any, _: list[Any]) -> list[Any]:
+        def line(k: Any) -> None:
             source = b.gep(start, [b.mul(k, next_bytes)])
             target = b.gep(out, [b.mul(k, const(4 * width * len(taps)))])
             for c in range(width):
@@ -117,12 +110,10 @@ def panels_of_taps(width: int, taps: tuple[int, ...], half: bool) -> str:
                     value = kernel.load(row, const(size * tap), type, size)
                     value = b.fpext(value, FLOAT) if half else value
                     kernel.store(value, target, const(4 * (number * width + c)))
-            return []
 
-        repeat(b, depth, [], line)
-        return []
+        kernel.loop(depth, line)
 
-    repeat(b, strips, [], strip)
+    kernel.loop(strips, strip)
     return kernel.finish()
 
 
@@ -142,31 +133,28 @@ def squares() -> str:
     def places(table: Any, first: Any) -> list[Any]:
         return [kernel.load(table, b.mul(b.add(first, const(i)), const(8)), I64, 8) for i in range(BLOCK)]
 
-    def matrix(i: Any, j: Any) -> list[Any]:
+    def matrix(i: Any, j: Any) -> None:
         source, target = (
             b.gep(kernel.pointer(which), [b.add(b.mul(i, bytes[0]), b.mul(j, bytes[1]))])
             for which, bytes in ((0, kernel.arguments[8:10]), (1, kernel.arguments[10:12]))
         )
 
-        def column(c: Any, _: list[Any]) -> list[Any]:
-            c = b.select(b.icmp_signed("<", c, last[1]), c, last[1])
+        def column(c: Any) -> None:
+            c = kernel.smaller(c, last[1])
             outs = places(tos, c)
 
-            def row(r: Any, _: list[Any]) -> list[Any]:
-                r = b.select(b.icmp_signed("<", r, last[0]), r, last[0])
+            def row(r: Any) -> None:
+                r = kernel.smaller(r, last[0])
                 at = b.mul(c, const(4))
                 lines = [_load(kernel, source, b.add(place, at), BLOCK, half=False) for place in places(froms, r)]
                 for line, out in zip(_transposed(kernel, lines), outs, strict=True):
                     kernel.store(line, target, b.add(out, b.mul(r, const(4))))
-                return []
 
-            repeat(b, rows, [], row, step=BLOCK)
-            return []
+            kernel.loop(rows, row, step=BLOCK)
 
-        repeat(b, columns, [], column, step=BLOCK)
-        return []
+        kernel.loop(columns, column, step=BLOCK)
 
-    repeat(b, outer, [], lambda i, _: repeat(b, inner, [], lambda j, _: matrix(i, j)))
+    kernel.loop(outer, lambda i: kernel.loop(inner, lambda j: matrix(i, j)))
     return kernel.finish()
 
 

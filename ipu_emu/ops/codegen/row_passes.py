@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from numpy.typing import NDArray
 from ipu_emu.ops.codegen.compiled_call import call
 from ipu_emu.ops.codegen.functions.float32_math import DOUBLE_FUNCTIONS, FUNCTIONS
 from ipu_emu.ops.codegen.functions.lane_values import number
-from ipu_emu.ops.codegen.llvm_builder import DOUBLE, FLOAT, HALF, I32, Kernel, const, repeat
+from ipu_emu.ops.codegen.llvm_builder import DOUBLE, FLOAT, HALF, Kernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import LANES, generated, vector_width
 
 Instruction = tuple[Any, ...]
@@ -124,12 +125,12 @@ class _Rows:
         for index, operand in enumerate(self.operands):
             if operand.kind == "scalar" and self._is_loaded(index):
                 self.fixed[index] = self._load(index, self.pointers[index], 1)
-        repeat(self.b, self.matrices, [], self.matrix)
+        self.kernel.loop(self.matrices, self.matrix)
         return self.kernel.finish()
 
-    def matrix(self, index: Any, _: list[Any]) -> list[Any]:
+    def matrix(self, index: Any) -> None:
         starts = self.moved(self.pointers, self.apart, index)
-        return repeat(self.b, self.rows, [], lambda row, _: self.row(self.moved(starts, self.strides, row)))
+        self.kernel.loop(self.rows, lambda row: self.row(self.moved(starts, self.strides, row)))
 
     def moved(self, pointers: list[Any], strides: list[Any], count: Any) -> list[Any]:
         return [self.b.gep(p, [self.b.mul(count, s)]) for p, s in zip(pointers, strides, strict=True)]
@@ -138,7 +139,7 @@ class _Rows:
         used = [i for p in self.passes for i in (*p.body, *p.then)]
         return ("load", index) in used
 
-    def row(self, lines: list[Any]) -> list[Any]:
+    def row(self, lines: list[Any]) -> None:
         self.lines, self.names = lines, {}
         for number_, operand in enumerate(self.operands):
             if operand.kind == "row" and self._is_loaded(number_):
@@ -147,7 +148,6 @@ class _Rows:
             if row_pass.body:
                 self.elements(row_pass.body)
             self.once(row_pass.then)
-        return []
 
     # Elements of a row
 
@@ -163,8 +163,9 @@ class _Rows:
                 return self.formula(body, i, carried, count)
 
             totals.append(repeat(b, stop, first, element, start=start, step=lane_count))
-        for reduction, wide, rest in zip(reductions, *totals, strict=True):
-            self.names[reduction[1]] = self._combined(reduction[0], self._across(reduction[0], wide), rest)
+        for (kind, name, _), wide, rest in zip(reductions, *totals, strict=True):
+            total = self.kernel.across(wide, partial(self._combined, kind))
+            self.names[name] = self._combined(kind, total, rest)
 
     def _first(self, kind: str, count: int) -> Any:
         value = 0.0 if kind == "sum" else float("-inf")
@@ -172,14 +173,6 @@ class _Rows:
 
     def _combined(self, kind: str, x: Any, y: Any) -> Any:
         return self.b.fadd(x, y) if kind == "sum" else self.functions["max"](self.kernel, x, y)
-
-    def _across(self, kind: str, vector: Any) -> Any:
-        b, count = self.b, LANES
-        while count > 1:
-            count //= 2
-            picks = [ir.Constant(ir.VectorType(I32, count), [*range(s, s + count)]) for s in (0, count)]
-            vector = self._combined(kind, *(b.shuffle_vector(vector, vector, pick) for pick in picks))
-        return b.extract_element(vector, ir.Constant(I32, 0))
 
     def formula(self, body: tuple[Instruction, ...], index: Any, carried: list[Any], count: int) -> list[Any]:
         """Emit ``body`` for ``count`` elements from ``index`` on; the new partial sums."""

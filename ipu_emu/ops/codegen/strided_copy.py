@@ -10,7 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, Kernel, const, repeat
+from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, Kernel, const
 from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
 
 #: The shortest vectors by which neighbours are copied.
@@ -54,12 +54,11 @@ class _Copier(Kernel):
         b = self.b
         kinds = [ir.VectorType(kind, width) if width > 1 else kind for kind in self.types]
 
-        def body(i: Any, _: list[Any]) -> list[Any]:
+        def body(i: Any) -> None:
             value = self.load(source, b.mul(i, step), kinds[0], self.sizes[0])
             self.store(self._converted(value, kinds[1]), target, b.mul(i, const(self.sizes[1])), self.sizes[1])
-            return []
 
-        repeat(b, stop, [], body, start=start, step=width)
+        self.loop(stop, body, start=start, step=width)
 
     def _converted(self, value: Any, kind: Any) -> Any:
         if self.types[0] is self.types[1]:
@@ -88,7 +87,7 @@ def pad(half: bool, short: int = 0) -> str:
     line, left, runs, run, run_bytes = kernel.arguments[9:]
     inner = b.mul(runs, run)
 
-    def row(index: Any, _: list[Any]) -> list[Any]:
+    def row(index: Any) -> None:
         c, u = b.sdiv(index, rows), b.srem(index, rows)
         r = b.add(b.mul(u, stride), first)
         out = b.gep(target, [b.mul(b.mul(index, line), const(4))])
@@ -98,20 +97,18 @@ def pad(half: bool, short: int = 0) -> str:
                 at = b.gep(source, [b.add(b.mul(c, channel_bytes), b.mul(r, row_bytes))])
                 kernel.zero(out, left)
 
-                def copy(n: Any, _: list[Any]) -> list[Any]:
+                def copy(n: Any) -> None:
                     place = b.gep(out, [b.mul(b.add(left, b.mul(n, run)), const(4))])
                     pixels = b.gep(at, [b.mul(n, run_bytes)])
                     kernel.short_run(place, pixels, short) if short else kernel.run(place, pixels, run)
-                    return []
 
-                repeat(b, runs, [], copy)
+                kernel.loop(runs, copy)
                 end = b.add(left, inner)
                 kernel.zero(b.gep(out, [b.mul(end, const(4))]), b.sub(line, end))
             with otherwise:
                 kernel.zero(out, line)
-        return []
 
-    repeat(b, b.mul(channels, rows), [], row)
+    kernel.loop(b.mul(channels, rows), row)
     return kernel.finish()
 
 
@@ -129,11 +126,10 @@ def relocate(source_half: bool, target_half: bool, neighbours: bool) -> str:
             kernel.run(target, source, sizes[3], None if neighbours else froms[3])
             return
 
-        def body(i: Any, _: list[Any]) -> list[Any]:
+        def body(i: Any) -> None:
             level(axis + 1, b.gep(source, [b.mul(i, froms[axis])]), b.gep(target, [b.mul(i, tos[axis])]))
-            return []
 
-        repeat(b, sizes[axis], [], body)
+        kernel.loop(sizes[axis], body)
 
     level(0, kernel.pointer(0), kernel.pointer(1))
     return kernel.finish()

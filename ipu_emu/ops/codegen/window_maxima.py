@@ -16,7 +16,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import Call, call, offsets
-from ipu_emu.ops.codegen.llvm_builder import FLOAT, I64, Kernel, const, repeat
+from ipu_emu.ops.codegen.llvm_builder import FLOAT, I64, Kernel, const
 from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
 
 #: The most taps of a window that a kernel reads, each by instructions of its own.
@@ -36,29 +36,25 @@ def window_maxima(high: int, wide: int, lanes: int) -> str:
     channels, out_height, out_width, batch, channel_bytes = kernel.arguments[4:]
     line = b.mul(batch, const(4))
 
-    def image_row(index: Any, _: list[Any]) -> list[Any]:
+    def image_row(index: Any) -> None:
         image = b.gep(x, [b.mul(b.sdiv(index, out_height), channel_bytes)])
         sources = [b.gep(image, [at]) for at in _entries(kernel, rows, b.srem(index, out_height), high)]
         out = b.gep(y, [b.mul(b.mul(index, out_width), line)])
 
-        def pixel(w: Any, _: list[Any]) -> list[Any]:
+        def pixel(w: Any) -> None:
             places = _entries(kernel, columns, w, wide)
             taps = [b.gep(source, [place]) for source in sources for place in places]
             target = b.gep(out, [b.mul(w, line)])
 
-            def vector(n: Any, _: list[Any]) -> list[Any]:
-                last = b.sub(batch, const(lanes))
-                at = b.mul(b.select(b.icmp_signed("<", n, last), n, last), const(4))
+            def vector(n: Any) -> None:
+                at = b.mul(kernel.smaller(n, b.sub(batch, const(lanes))), const(4))
                 kernel.store(_largest(b, [kernel.load(tap, at, type) for tap in taps]), target, at)
-                return []
 
-            repeat(b, batch, [], vector, step=lanes)
-            return []
+            kernel.loop(batch, vector, step=lanes)
 
-        repeat(b, out_width, [], pixel)
-        return []
+        kernel.loop(out_width, pixel)
 
-    repeat(b, b.mul(channels, out_height), [], image_row)
+    kernel.loop(b.mul(channels, out_height), image_row)
     return kernel.finish()
 
 
@@ -95,35 +91,32 @@ def window_maxima_gradient(high: int, wide: int, lanes: int) -> str:
     channels, out_height, out_width, batch, channel_bytes = kernel.arguments[6:]
     line, vectored = b.mul(batch, const(4)), b.mul(b.sdiv(batch, const(lanes)), const(lanes))
 
-    def channel(index: Any, _: list[Any]) -> list[Any]:
+    def channel(index: Any) -> None:
         g, x, y, dx = (
             b.gep(array, [b.mul(index, size)])
             for array, size in zip(arrays, _channel_sizes(b, out_height, out_width, line, channel_bytes), strict=True)
         )
         _clear(kernel, dx, channel_bytes, lanes)
 
-        def window(number: Any, _: list[Any]) -> list[Any]:
+        def window(number: Any) -> None:
             lines = _entries(kernel, rows, b.sdiv(number, out_width), high)
             places = [b.add(u, v) for u in lines for v in _entries(kernel, columns, b.srem(number, out_width), wide)]
             out = b.mul(number, line)
 
             def samples(type: Any) -> Any:
-                def give(n: Any, _: list[Any]) -> list[Any]:
+                def give(n: Any) -> None:
                     at = b.add(out, b.mul(n, const(4)))
                     taps = [b.add(place, b.mul(n, const(4))) for place in places]
                     _give(kernel, kernel.load(g, at, type), kernel.load(y, at, type), (x, dx), taps)
-                    return []
 
                 return give
 
-            repeat(b, vectored, [], samples(ir.VectorType(FLOAT, lanes)), step=lanes)
-            repeat(b, batch, [], samples(FLOAT), start=vectored)
-            return []
+            kernel.loop(vectored, samples(ir.VectorType(FLOAT, lanes)), step=lanes)
+            kernel.loop(batch, samples(FLOAT), start=vectored)
 
-        repeat(b, b.mul(out_height, out_width), [], window)
-        return []
+        kernel.loop(b.mul(out_height, out_width), window)
 
-    repeat(b, channels, [], channel)
+    kernel.loop(channels, channel)
     return kernel.finish()
 
 
@@ -138,11 +131,10 @@ def _clear(kernel: Kernel, target: Any, nbytes: Any, lanes: int) -> None:
     b, type = kernel.b, ir.VectorType(FLOAT, lanes)
     last = b.sub(nbytes, const(4 * lanes))
 
-    def vector(at: Any, _: list[Any]) -> list[Any]:
-        kernel.store(ir.Constant(type, [0.0] * lanes), target, b.select(b.icmp_signed("<", at, last), at, last))
-        return []
+    def vector(at: Any) -> None:
+        kernel.store(ir.Constant(type, [0.0] * lanes), target, kernel.smaller(at, last))
 
-    repeat(b, nbytes, [], vector, step=4 * lanes)
+    kernel.loop(nbytes, vector, step=4 * lanes)
 
 
 def _give(kernel: Kernel, left: Any, best: Any, images: tuple[Any, Any], taps: list[Any]) -> None:

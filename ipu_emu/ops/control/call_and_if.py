@@ -12,11 +12,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.graph import Role
 from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.control.inlining import Inliner, body_of, body_output_types, check_call, inlined_op
-from ipu_emu.ops.core import Node, OutputTypes, Rewrite, input_node
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite
 
 _Array = NDArray[Any]
 
@@ -27,9 +27,9 @@ def _call_shape(node: Node) -> OutputTypes:
     return body_output_types(body)
 
 
-def _call(graph: Graph, op: Op) -> list[Op]:
-    inliner = Inliner(Rewrite(graph, op))
-    return inliner.name(inliner.inline(op.attributes["callee"], op.inputs))
+def _call(rewrite: Rewrite, node: Node) -> None:
+    inliner = Inliner(rewrite)
+    inliner.name(inliner.inline(node.op.attributes["callee"], node.op.inputs))
 
 
 def _if_shape(node: Node) -> OutputTypes:
@@ -58,16 +58,17 @@ def _text(types: OutputTypes) -> str:
     return ", ".join(f"{dtype}{list(shape)}" for dtype, shape in types)
 
 
-def _if(graph: Graph, op: Op) -> list[Op]:
-    inliner, known = Inliner(Rewrite(graph, op)), input_node(graph, op).values[0]
+def _if(rewrite: Rewrite, node: Node) -> None:
+    inliner, bodies, known = Inliner(rewrite), node.op.attributes, node.values[0]
     if known is not None:
-        return inliner.name(inliner.inline(op.attributes["then_branch" if known.all() else "else_branch"], ()))
-    condition = inliner.rewrite.op("ReshapeTo", op.inputs[0], shape=[])
-    if graph.tensor(op.inputs[0]).dtype is not BOOL:
-        condition = inliner.rewrite.op("Cast", condition, to=BOOL.onnx)
-    first = inliner.inline(op.attributes["then_branch"], (), inliner.guard(condition))
-    second = inliner.inline(op.attributes["else_branch"], (), inliner.guard(inliner.rewrite.op("Not", condition)))
-    return inliner.name([inliner.choose(condition, a, b) for a, b in zip(first, second, strict=True)])
+        inliner.name(inliner.inline(bodies["then_branch" if known.all() else "else_branch"], ()))
+        return
+    condition = rewrite.op("ReshapeTo", node.op.inputs[0], shape=[])
+    if node.input(0).dtype is not BOOL:
+        condition = rewrite.op("Cast", condition, to=BOOL.onnx)
+    first = inliner.inline(bodies["then_branch"], (), inliner.guard(condition))
+    second = inliner.inline(bodies["else_branch"], (), inliner.guard(rewrite.op("Not", condition)))
+    inliner.name([inliner.choose(condition, a, b) for a, b in zip(first, second, strict=True)])
 
 
 OPS = [

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.graph.graph import capturing
-from ipu_emu.ops.core import Expand, Node, OpDef, OutputTypes, Rewrite, ShapeRule, copy_cost, replaced_before_run
+from ipu_emu.ops.core import Expand, Node, OpDef, OutputTypes, Rewrite, ShapeRule, copy_cost, expanded_op
 
 #: The most ops that inlining may add.
 MAX_INLINED_OPS = 20_000
@@ -92,11 +92,10 @@ class Inliner:
     def choose(self, condition: str, first: str, second: str) -> str:
         return self.rewrite.op("Where", condition, first, second)
 
-    def name(self, ids: Sequence[str]) -> list[Op]:
+    def name(self, ids: Sequence[str]) -> None:
         """Copy results to the outputs of the op."""
         for id, output in zip(ids, self.rewrite.original.outputs, strict=True):
             self.rewrite.op("Identity", id, into=output)
-        return self.rewrite.ops
 
 
 def stacked(rewrite: Rewrite, rows: list[list[str]], axes: Sequence[int]) -> list[str]:
@@ -111,4 +110,4 @@ def inlined_op(
     type: str, inputs: tuple[int, int | None], shape: ShapeRule, expand: Expand, domain: str = ""
 ) -> OpDef:
     """The entry of an op that is replaced by the ops of its bodies."""
-    return OpDef(type, inputs, shape, replaced_before_run, copy_cost, expand=expand, domain=domain)
+    return expanded_op(type, inputs, shape, expand, copy_cost, domain=domain)

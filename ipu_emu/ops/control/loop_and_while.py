@@ -28,7 +28,7 @@ from ipu_emu.ops.control.inlining import (
     stacked,
 )
 from ipu_emu.ops.control.iteration_bounds import MOST_ITERATIONS
-from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, copy_cost, input_node
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, copy_cost
 from ipu_emu.ops.core.op_definition import OpDef, always, replaced_before_run
 from ipu_emu.ops.core.shape_rules import same
 
@@ -70,8 +70,8 @@ def _rows(node: Node) -> int:
     return count
 
 
-def _loop(graph: Graph, op: Op) -> list[Op]:
-    node, body = input_node(graph, op), op.attributes["body"]
+def _loop(rewrite: Rewrite, node: Node) -> None:
+    op, body = node.op, node.op.attributes["body"]
     count, ends = _count(node), _may_stop(node, body)
     if count is None and not ends and not node.has_input(0):
         raise node.fail("the loop never ends: it has no number of iterations, and its condition stays true")
@@ -79,8 +79,9 @@ def _loop(graph: Graph, op: Op) -> list[Op]:
         raise node.fail("a loop that may stop early cannot collect the results of its iterations")
     most = op.attributes.get(MOST_ITERATIONS) if count is None else count
     if most is None or most * len(body.ops) > MAX_INLINED_OPS:
-        return [_while(op, body)]
-    return _unrolled(graph, op, most, ends=ends or count is None, computed=op.inputs[0] if count is None else "")
+        rewrite.ops.append(_while(op, body))
+    else:
+        _unroll(rewrite, op, most, ends=ends or count is None, computed=op.inputs[0] if count is None else "")
 
 
 def _may_stop(node: Node, body: Graph) -> bool:
@@ -97,10 +98,10 @@ def _keeps_going(body: Graph) -> bool:
     return id == body.inputs[1] or (id in body.data and bool(body.data[id].all()))
 
 
-def _unrolled(graph: Graph, op: Op, count: int, *, ends: bool, computed: str = "") -> list[Op]:
+def _unroll(rewrite: Rewrite, op: Op, count: int, *, ends: bool, computed: str = "") -> None:
     """The body ``count`` times; the condition or the ``computed`` number of iterations stops it earlier."""
-    inliner, body, carried = Inliner(Rewrite(graph, op)), op.attributes["body"], len(op.inputs) - 2
-    rewrite, states, scanned = inliner.rewrite, list(op.inputs[2:]), []
+    inliner, body, carried = Inliner(rewrite), op.attributes["body"], len(op.inputs) - 2
+    states, scanned = list(op.inputs[2:]), []
     always_true = rewrite.constant(np.array(True))
     condition = rewrite.op("ReshapeTo", op.inputs[1], shape=[]) if op.inputs[1] else always_true
     number = body.tensor(body.inputs[0]).dtype.numpy
@@ -116,9 +117,8 @@ def _unrolled(graph: Graph, op: Op, count: int, *, ends: bool, computed: str = "
         if ends:
             condition = rewrite.op("And", condition, rewrite.op("ReshapeTo", results[0], shape=[]))
         scanned.append(results[1 + carried :])
-    if count:
-        return inliner.name([*states, *stacked(rewrite, scanned, [0] * (len(body.outputs) - 1 - carried))])
-    return inliner.name([*states, *(_no_rows(rewrite, body, id) for id in body.outputs[1 + carried :])])
+    rows = stacked(rewrite, scanned, [0] * (len(body.outputs) - 1 - carried)) if count else []
+    inliner.name([*states, *(rows or [_no_rows(rewrite, body, id) for id in body.outputs[1 + carried :]])])
 
 
 def _no_rows(rewrite: Rewrite, body: Graph, id: str) -> str:

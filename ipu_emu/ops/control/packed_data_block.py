@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.control.inlining import Inliner, body_of, inlined_op
-from ipu_emu.ops.core import Node, OutputTypes, Rewrite, input_node
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite
 
 
 def _shape(node: Node) -> OutputTypes:
@@ -39,8 +38,7 @@ def _shape(node: Node) -> OutputTypes:
     return [(result.dtype, (size, *result.shape[2:]))]
 
 
-def _expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
+def _expand(rewrite: Rewrite, node: Node) -> None:
     body, block = body_of(node, "callback"), int(node.attribute("callbackBatchSize", 1))
     count = node.input(1).nelms
     packed = [
@@ -54,11 +52,10 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     joined = rewrite.op("Concat", *parts, axis=0)
     flat = rewrite.op("ReshapeTo", joined, shape=[count * shape[1], *shape[2:]])
     zeros = np.zeros((int(node.attribute("resultSize", 0)), *shape[2:]), body.tensor(body.outputs[0]).dtype.numpy)
-    offsets, lengths = op.inputs[-2:]
+    offsets, lengths = node.op.inputs[-2:]
     runs = (lengths, rewrite.constant(np.arange(count, dtype=np.uint32) * shape[1]), offsets)
     sequences = rewrite.op("SequenceSlice", flat, rewrite.constant(zeros), *runs, domain=GRAPHCORE, zeroUnused=1)
-    rewrite.op("Identity", sequences, into=op.outputs[0])
-    return rewrite.ops
+    rewrite.op("Identity", sequences, into=node.op.outputs[0])
 
 
 def _rows(rewrite: Rewrite, node: Node, first: int, most: int) -> str:

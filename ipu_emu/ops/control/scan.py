@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op
+from ipu_emu.graph import Op
 from ipu_emu.graph.body_inputs import CONCATENATES
 from ipu_emu.ops.control.inlining import Inliner, body_of, body_output_types, check_inputs, inlined_op, stacked
-from ipu_emu.ops.core import Node, OutputTypes, Rewrite, input_node
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite
 
 #: The first opset without a batch axis.
 _UNBATCHED = 9
@@ -78,13 +78,12 @@ def _length(node: Node, states: int, scanned: int) -> int:
 class _Scan:
     """Unrolls the scan of one sample."""
 
-    def __init__(self, graph: Graph, op: Op) -> None:
-        self.node, self.body = input_node(graph, op), op.attributes["body"]
-        self.inliner = Inliner(Rewrite(graph, op))
-        self.rewrite = self.inliner.rewrite
+    def __init__(self, rewrite: Rewrite, node: Node) -> None:
+        self.node, self.body = node, node.op.attributes["body"]
+        self.rewrite, self.inliner = rewrite, Inliner(rewrite)
         self.scanned = int(self.node.attribute("num_scan_inputs", 0))
         self.outputs = len(self.body.outputs) - len(self.body.inputs) + self.scanned
-        old = "directions" if op.version < _UNBATCHED else "scan_input_directions"
+        old = "directions" if node.op.version < _UNBATCHED else "scan_input_directions"
         self.backwards = _axes(self.node, old, self.scanned)
 
     def run(self, states: Sequence[str], inputs: Sequence[str], axes: Sequence[int], length: int) -> list[str]:
@@ -127,14 +126,14 @@ class _Scan:
         ]
 
 
-def _scan(graph: Graph, op: Op) -> list[Op]:
-    scan = _Scan(graph, op)
-    if op.version < _UNBATCHED:
-        return scan.inliner.name(_of_samples(scan, op))
-    count = len(op.inputs) - scan.scanned
-    axes = _axes(scan.node, "scan_input_axes", scan.scanned)
-    length = _length(scan.node, count, scan.scanned)
-    return scan.inliner.name(scan.run(op.inputs[:count], op.inputs[count:], axes, length))
+def _scan(rewrite: Rewrite, node: Node) -> None:
+    scan, inputs = _Scan(rewrite, node), node.op.inputs
+    if node.op.version < _UNBATCHED:
+        scan.inliner.name(_of_samples(scan, node.op))
+        return
+    count = len(inputs) - scan.scanned
+    axes = _axes(node, "scan_input_axes", scan.scanned)
+    scan.inliner.name(scan.run(inputs[:count], inputs[count:], axes, _length(node, count, scan.scanned)))
 
 
 def _of_samples(scan: _Scan, op: Op) -> list[str]:

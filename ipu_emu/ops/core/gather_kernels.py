@@ -5,6 +5,7 @@ A negative index counts from the end; an index out of range is clamped.
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -78,6 +79,12 @@ def zero_unindexed(indices: NDArray[Any], reached: NDArray[Any], out: NDArray[An
             for i in range(out.shape[2]):
                 if not reached[o, j, i]:
                     out[o, j, i] = 0
+
+
+def added_rows(g: NDArray[Any], indices: NDArray[Any], out: NDArray[Any], axis: int) -> partial[None]:
+    """The call that sets ``out`` to the sums of the rows of ``g`` along ``axis`` with the same index."""
+    rows = along(out, axis)
+    return partial(add_rows, g.reshape(len(rows), indices.size, rows.shape[2]), indices.reshape(-1), rows)
 
 
 @jit

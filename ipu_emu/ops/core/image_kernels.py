@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ipu_emu.ops.codegen.compiled_call import offsets, relocation
 from ipu_emu.ops.codegen.fused_store import RESULT, FusedStore
 from ipu_emu.ops.codegen.matmul_calls import product_call
-from ipu_emu.ops.codegen.matmul_kernel import block_rows
+from ipu_emu.ops.codegen.matmul_kernel import row_blocks
 from ipu_emu.ops.codegen.packed_matrix import lanes_within, tile_starts
 from ipu_emu.ops.core.op_definition import Call, call_chain
 
@@ -54,14 +54,12 @@ def image_spread(numbers: _Array, y: _Array, factor: _Array | None = None) -> Ca
         return None
     ones, zeros = np.ones(size, np.float32), np.full(size, -0.0, np.float32)
     lines = [image.transpose(1, 2, 3, 0).reshape(c, size, n) for image in images]
-    blocks, left = divmod(size, block_rows())
     calls: list[Call] = []
-    for first, count, rows in ((0, blocks, block_rows()), (blocks * block_rows(), 1, left)):
-        if count and rows:
-            target, *others = (line[:, first:] for line in lines)
-            arguments = {"w": ones[first:], "bias": zeros, "y_batch": target.strides[0]}
-            arguments["store"] = _product(target, others[0]) if others else None
-            calls.append(product_call(target, 1, count, rows, first, **arguments, **_common(numbers, 1)))
+    for first, count, rows in row_blocks(size):
+        target, *others = (line[:, first:] for line in lines)
+        arguments = {"w": ones[first:], "bias": zeros, "y_batch": target.strides[0]}
+        arguments["store"] = _product(target, others[0]) if others else None
+        calls.append(product_call(target, 1, count, rows, first, **arguments, **_common(numbers, 1)))
     return call_chain(*calls)
 
 

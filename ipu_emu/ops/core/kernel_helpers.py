@@ -13,7 +13,8 @@ from ipu_emu.errors import InternalError
 from ipu_emu.ops.core.array_functions import ArrayFunction
 from ipu_emu.ops.core.formulas import Formula
 from ipu_emu.ops.core.node import Node
-from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, call_chain
+from ipu_emu.ops.core.op_definition import BoundOp, Call, GradRule, Kernel, OpDef, call_chain, per_element
+from ipu_emu.ops.core.shape_rules import aligned_shape, same
 
 
 def epsilon_of(node: Node) -> float:
@@ -26,6 +27,21 @@ def ufunc(function: Callable[..., Any]) -> Kernel:
 
     def kernel(bound: BoundOp) -> Call:
         return partial(function, *bound.inputs, out=bound.outputs[0])
+
+    return kernel
+
+
+def copy(bound: BoundOp) -> Call:
+    """The kernel that copies input 0, converted to the type of the output."""
+    return partial(np.copyto, bound.outputs[0], bound.input(0), casting="unsafe")
+
+
+def aligned(function: Callable[..., Any]) -> Kernel:
+    """A kernel of ``function(a, b, out)`` that aligns b with the axes of a that old opsets name."""
+
+    def kernel(bound: BoundOp) -> Call:
+        a, b = bound.input(0), bound.input(1)
+        return partial(function, a, b.reshape(aligned_shape(bound.node)), bound.outputs[0])
 
     return kernel
 
@@ -54,60 +70,50 @@ def formula_kernel(formula: Formula) -> Kernel:
     return kernel
 
 
+def formula_op(
+    type: str, inputs: int, formula: Formula, operations: int, grad: GradRule | None, domain: str = ""
+) -> OpDef:
+    """The entry of an element-wise op that ``formula`` defines, of so many ``operations`` for each element."""
+    kernel, cost = formula_kernel(formula), per_element(operations)
+    return OpDef(type, (inputs, inputs), same, kernel, cost, grad, elementwise=True, domain=domain, formula=formula)
+
+
 def with_contiguous_operands(kernel: Kernel) -> Kernel:
     """Wrap ``kernel``, which needs C-contiguous operands, so that it takes operands in any storage order.
 
     Operands in another order get a buffer of their own when the kernel is bound.
     """
-
-    def wrapped(bound: BoundOp) -> Call:
-        inputs = [None if a is None else np.zeros(a.shape, a.dtype) if _is_reordered(a) else a for a in bound.inputs]
-        outputs = [np.zeros(a.shape, a.dtype) if _is_reordered(a) else a for a in bound.outputs]
-        pairs = zip(inputs, bound.inputs, strict=True)
-        before = [partial(np.copyto, new, old) for new, old in pairs if new is not None and old is not None]
-        after = [partial(np.copyto, old, new) for new, old in zip(outputs, bound.outputs, strict=True)]
-        before = [step for step in before if step.args[0] is not step.args[1]]
-        after = [step for step in after if step.args[0] is not step.args[1]]
-        step = kernel(_with_arrays(bound, inputs, outputs))
-        return call_chain(*before, step, *after) if before or after else step
-
-    return wrapped
+    return _on_buffers(
+        kernel, lambda array: array if array.flags.c_contiguous else np.zeros(array.shape, array.dtype)
+    )
 
 
 def in_float32(kernel: Kernel) -> Kernel:
     """Wrap ``kernel``, which takes FLOAT and FLOAT16 only, so that it computes DOUBLE operands in FLOAT."""
+    return _on_buffers(kernel, lambda a: np.zeros_like(a, np.float32) if a.dtype == np.float64 else a)
+
+
+def _on_buffers(kernel: Kernel, buffer: Callable[[NDArray[Any]], NDArray[Any]]) -> Kernel:
+    """Wrap ``kernel`` so that it runs on the ``buffer`` of each operand, which may be the operand itself."""
 
     def wrapped(bound: BoundOp) -> Call:
-        inputs = [None if a is None else _float32_copy(a) for a in bound.inputs]
-        outputs = [_float32_copy(a) for a in bound.outputs]
+        inputs = [None if a is None else buffer(a) for a in bound.inputs]
+        outputs = [buffer(a) for a in bound.outputs]
         pairs = zip(inputs, bound.inputs, strict=True)
         before = [partial(np.copyto, n, o) for n, o in pairs if n is not None and o is not None and n is not o]
         after = [partial(np.copyto, o, n) for n, o in zip(outputs, bound.outputs, strict=True) if n is not o]
-        step = kernel(_with_arrays(bound, inputs, outputs))
+        # Inputs that have buffers are written in every step.
+        held = frozenset(index for index in bound.held_inputs if inputs[index] is bound.inputs[index])
+        step = kernel(BoundOp(bound.node, tuple(inputs), tuple(outputs), bound.scratch, bound.held, held))
         return call_chain(*before, step, *after) if before or after else step
 
     return wrapped
-
-
-def _with_arrays(bound: BoundOp, inputs: list[NDArray[Any] | None], outputs: list[NDArray[Any]]) -> BoundOp:
-    """``bound`` on these arrays: inputs that were replaced are written in every step."""
-    held = frozenset(index for index in bound.held_inputs if inputs[index] is bound.inputs[index])
-    return BoundOp(bound.node, tuple(inputs), tuple(outputs), bound.scratch, bound.held, held)
-
-
-def _float32_copy(array: NDArray[Any]) -> NDArray[Any]:
-    """A FLOAT buffer for ``array``, stored in the same order, if it is DOUBLE; else ``array`` itself."""
-    return np.zeros_like(array, np.float32) if array.dtype == np.float64 else array
 
 
 def copies_in_place(bound: BoundOp, updated: slice = slice(None)) -> list[Call]:
     """Calls that copy the ``updated`` inputs to their outputs, which the op then changes in place."""
     pairs = zip(bound.outputs, bound.inputs[updated], strict=False)
     return [partial(np.copyto, out, x) for out, x in pairs if x is not None and not np.shares_memory(out, x)]
-
-
-def _is_reordered(array: NDArray[Any]) -> bool:
-    return not array.flags.c_contiguous
 
 
 def view(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
@@ -137,6 +143,22 @@ def _strides(array: NDArray[Any]) -> tuple[int, ...]:
     return tuple(
         stride // array.itemsize for stride, size in zip(array.strides, array.shape, strict=True) if size > 1
     )
+
+
+def running_mean(bound: BoundOp, keep: Any, take: Any) -> Call:
+    """output = ``keep`` input 0 + ``take`` input 1, which may be in place."""
+    old, new, out, share = bound.input(0), bound.input(1), bound.outputs[0], bound.scratch[0]
+    share = share.reshape(new.shape)
+    return call_chain(
+        partial(np.multiply, new, take, share),
+        partial(np.multiply, old, keep, out),
+        partial(np.add, out, share, out),
+    )
+
+
+def channel_rows(x: NDArray[Any]) -> tuple[int, int]:
+    """Rows and columns of ``x`` [N, C, ...] stored with the channels outermost: a row for each channel."""
+    return x.shape[1], x.size // max(x.shape[1], 1)
 
 
 def scalar(value: float) -> np.float32:

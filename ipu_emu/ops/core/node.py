@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,6 +16,7 @@ from ipu_emu.graph.dtype import DType
 
 #: The result of a shape rule: element type and shape of each output.
 OutputTypes = list[tuple[DType, tuple[int, ...]]]
+ShapeRule = Callable[["Node"], OutputTypes]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class Node:
                 f"unable because {self.input(index).id} is not a constant; make it with constant() or an initializer"
             )
         return value.tolist()
+
+    def integer(self, name: str, index: int) -> int:
+        """The attribute ``name``, or the constant input ``index`` in newer opsets, as one integer."""
+        value = self.attribute_or_constant(name, index)
+        return int(value[0] if isinstance(value, list) else value)
 
     @property
     def described(self) -> str:

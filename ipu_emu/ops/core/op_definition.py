@@ -10,18 +10,19 @@ import onnx
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, InternalError
-from ipu_emu.graph import Graph, Op
+from ipu_emu.graph import Op
 from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.core.adjoint import GradRule
 from ipu_emu.ops.core.formulas import Formula
-from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.node import Node, ShapeRule
+from ipu_emu.ops.core.rewrite import Rewrite
 from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = [
     "BoundOp", "Call", "CallChain", "CostRule", "Expand", "GradRule", "Kernel", "OpCost", "OpDef", "Registry",
-    "ShapeRule", "StoringKernel", "Workspace", "always", "call_chain", "copy_cost", "flops", "never", "nothing",
-    "per_element", "replaced_before_run",
+    "ShapeRule", "StoringKernel", "Workspace", "always", "call_chain", "copy_cost", "expanded_op", "flops",
+    "never", "nothing", "per_element", "replaced_before_run",
 ]  # fmt: skip
 
 
@@ -90,8 +91,6 @@ Kernel = Callable[[BoundOp], Call]
 #: Prepares the call of an op that stores a function of its output instead of it; None where it cannot.
 StoringKernel = Callable[[BoundOp, FusedStore], Call | None]
 
-ShapeRule = Callable[[Node], OutputTypes]
-
 #: Sizes, in float32 elements, of the scratch arrays of an op.
 Workspace = Callable[[Node], list[int]]
 
@@ -99,8 +98,8 @@ Workspace = Callable[[Node], list[int]]
 #: The outputs of an op without a kernel.
 ConstantOutputs = Callable[[Node], Sequence[NDArray[Any]]]
 
-#: The ops that replace one; None if it is not replaced.
-Expand = Callable[[Graph, Op], "Sequence[Op] | None"]
+#: Writes the ops that replace one; an op for which it writes none stays.
+Expand = Callable[[Rewrite, Node], object]
 
 
 def nothing(node: Node) -> list[int]:
@@ -133,7 +132,7 @@ class OpDef:
     constant_inputs   inputs by index that must be constant when the graph is compiled, and the attribute that
                       each becomes
     constant_outputs  computes the outputs when the graph is built; such an op has no kernel
-    expand            the ops that replace this one when the graph is compiled
+    expand            writes the ops that replace this one when the graph is compiled
     folded_outputs    the outputs, where they can be computed when the graph is built although the op has no
                       kernel; else None
     formula           the function that a fused kernel computes for each element; without one the op is never fused
@@ -165,6 +164,13 @@ class OpDef:
     @property
     def key(self) -> tuple[str, str]:
         return self.domain, self.type
+
+
+def expanded_op(
+    type: str, inputs: tuple[int, int | None], shape: ShapeRule, expand: Expand, cost: CostRule, **more: Any
+) -> OpDef:
+    """The entry of an op that is always replaced by others."""
+    return OpDef(type, inputs, shape, replaced_before_run, cost, expand=expand, **more)
 
 
 class Registry:

@@ -108,29 +108,20 @@ def log_softmax_grad(g: _Array, y: _Array, dx: _Array, rows: int, columns: int) 
     return kernel.add("e = exp_falling y; p = mul e s; d = sub g p; store dx d").bound()
 
 
-def norm(
-    per: str,
-    x: _Array,
-    scale: _Array,
-    bias: _Array,
-    y: _Array,
-    mean: _Array,
-    variance: _Array,
-    inverse: _Array,
-    *,
-    epsilon: float,
-    rows: int,
-    columns: int,
-) -> Call:
+def _norm_kernel(per: str, rows: int, columns: int, arrays: dict[str, _Array]) -> RowKernel:
+    """A kernel of a normalisation: the kind of each operand follows from its name, ``per`` for scale and bias."""
+    kinds = dict.fromkeys(("x", "y", "g", "dx"), "full") | dict.fromkeys(("scale", "bias", "dscale", "dbias"), per)
+    kernel = RowKernel(rows, columns, **{name: (kinds.get(name, "row"), array) for name, array in arrays.items()})
+    return kernel.scalars(share=_number(1 / max(columns, 1)))
+
+
+def norm(per: str, rows: int, columns: int, epsilon: float, **arrays: _Array) -> Call:
     """y = (x - mean) inverse scale + bias, inverse = 1 / sqrt(variance + epsilon), with the statistics of each row.
 
-    ``scale`` and ``bias`` have one number ``per`` row or column; mean, variance and inverse have one per row.
+    Operands: x, scale, bias, y, mean, variance, inverse. Scale and bias have one number ``per`` row or column; mean,
+    variance and inverse have one per row.
     """
-    kernel = RowKernel(
-        rows, columns, x=("full", x), scale=(per, scale), bias=(per, bias), y=("full", y), mean=("row", mean),
-        variance=("row", variance), inverse=("row", inverse),
-    )  # fmt: skip
-    kernel.scalars(share=_number(1 / max(columns, 1)), epsilon=_number(epsilon))
+    kernel = _norm_kernel(per, rows, columns, arrays).scalars(epsilon=_number(epsilon))
     kernel.add("sum s x", "m = mul s share; define m m; put mean m")
     kernel.add(
         "d = sub x m; q = mul d d; sum s q",
@@ -142,26 +133,12 @@ def norm(
     return kernel.add("d = sub x m; h = mul d i; k = mul h scale; p = add k bias; store y p").bound()
 
 
-def norm_grad(
-    per: str,
-    g: _Array,
-    x: _Array,
-    scale: _Array,
-    mean: _Array,
-    inverse: _Array,
-    dx: _Array,
-    dscale: _Array,
-    dbias: _Array,
-    *,
-    rows: int,
-    columns: int,
-) -> Call:
-    """The adjoint of ``norm``; with ``per`` column it adds to ``dscale`` and ``dbias``, which must be float32."""
-    kernel = RowKernel(
-        rows, columns, g=("full", g), x=("full", x), scale=(per, scale), mean=("row", mean), inverse=("row", inverse),
-        dx=("full", dx), dscale=(per, dscale), dbias=(per, dbias),
-    )  # fmt: skip
-    kernel.scalars(share=_number(1 / max(columns, 1)))
+def norm_grad(per: str, rows: int, columns: int, **arrays: _Array) -> Call:
+    """The adjoint of ``norm``; with ``per`` column it adds to ``dscale`` and ``dbias``, which must be float32.
+
+    Operands: g, x, scale, mean, inverse, dx, dscale, dbias.
+    """
+    kernel = _norm_kernel(per, rows, columns, arrays)
     if per == "row":
         kernel.add(
             "d = sub x mean; h = mul d inverse; p = mul g h; sum a g; sum b p",
@@ -182,37 +159,17 @@ def norm_grad(
     ).bound()
 
 
-def row_moments(x: _Array, mean: _Array, square: _Array, *, rows: int, columns: int) -> Call:
-    """The mean of each row, and that of the squares: the variance and the square of the mean."""
-    kernel = RowKernel(rows, columns, x=("full", x), mean=("row", mean), square=("row", square))
-    kernel.scalars(share=_number(1 / max(columns, 1)))
+def row_moments(rows: int, columns: int, **arrays: _Array) -> Call:
+    """The ``mean`` of each row of x, and that of the ``square``s: the variance and the square of the mean."""
+    kernel = _norm_kernel("row", rows, columns, arrays)
     kernel.add("sum s x", "m = mul s share; define m m; put mean m")
     kernel.add("d = sub x m; q = mul d d; sum s q", "v = mul s share; p = mul m m; w = add v p; put square w")
     return kernel.bound()
 
 
-def shared_norm(
-    x: _Array,
-    scale: _Array,
-    bias: _Array,
-    first: _Array,
-    second: _Array,
-    y: _Array,
-    mean: _Array,
-    variance: _Array,
-    inverse: _Array,
-    *,
-    epsilon: float,
-    rows: int,
-    columns: int,
-) -> Call:
+def shared_norm(rows: int, columns: int, epsilon: float, **arrays: _Array) -> Call:
     """``norm`` per row by means that several matrices share: ``first`` of x, ``second`` of x^2."""
-    kernel = RowKernel(
-        rows, columns, x=("full", x), scale=("row", scale), bias=("row", bias), first=("row", first),
-        second=("row", second), y=("full", y), mean=("row", mean), variance=("row", variance),
-        inverse=("row", inverse),
-    )  # fmt: skip
-    kernel.scalars(epsilon=_number(epsilon))
+    kernel = _norm_kernel("row", rows, columns, arrays).scalars(epsilon=_number(epsilon))
     kernel.add(
         then="p = mul first first; r = sub second p; v = max r 0; w = add v epsilon; o = sqrt w; i = div 1 o; "
         "put mean first; put variance v; put inverse i; f = mul i scale; define f f",
@@ -220,50 +177,21 @@ def shared_norm(
     return kernel.add("d = sub x first; h = mul d f; p = add h bias; store y p").bound()
 
 
-def norm_slopes(
-    g: _Array,
-    x: _Array,
-    mean: _Array,
-    inverse: _Array,
-    first: _Array,
-    second: _Array,
-    dscale: _Array,
-    dbias: _Array,
-    *,
-    rows: int,
-    columns: int,
-) -> Call:
-    """The means of g and of g (x - mean) inverse over each row, and their sums: ``dbias`` and ``dscale``."""
-    kernel = RowKernel(
-        rows, columns, g=("full", g), x=("full", x), mean=("row", mean), inverse=("row", inverse),
-        first=("row", first), second=("row", second), dscale=("row", dscale), dbias=("row", dbias),
-    )  # fmt: skip
-    kernel.scalars(share=_number(1 / max(columns, 1)))
+def norm_slopes(rows: int, columns: int, **arrays: _Array) -> Call:
+    """The means of g and of g (x - mean) inverse over each row, and their sums: ``dbias`` and ``dscale``.
+
+    Operands: g, x, mean, inverse, the ``first`` and ``second`` means, dscale, dbias.
+    """
+    kernel = _norm_kernel("row", rows, columns, arrays)
     return kernel.add(
         "d = sub x mean; h = mul d inverse; p = mul g h; sum a g; sum b p",
         "put dbias a; put dscale b; j = mul a share; put first j; k = mul b share; put second k",
     ).bound()
 
 
-def shared_norm_grad(
-    g: _Array,
-    x: _Array,
-    scale: _Array,
-    mean: _Array,
-    inverse: _Array,
-    first: _Array,
-    second: _Array,
-    dx: _Array,
-    *,
-    rows: int,
-    columns: int,
-) -> Call:
-    """The gradient of x by ``shared_norm``, from the shared means of ``norm_slopes``."""
-    kernel = RowKernel(
-        rows, columns, g=("full", g), x=("full", x), scale=("row", scale), mean=("row", mean),
-        inverse=("row", inverse), first=("row", first), second=("row", second), dx=("full", dx),
-    )  # fmt: skip
-    kernel.add(then="f = mul scale inverse; define f f")
+def shared_norm_grad(rows: int, columns: int, **arrays: _Array) -> Call:
+    """The gradient dx of x by ``shared_norm``, from g and the shared means, ``first`` and ``second``."""
+    kernel = _norm_kernel("row", rows, columns, arrays).add(then="f = mul scale inverse; define f f")
     return kernel.add(
         "d = sub x mean; h = mul d inverse; q = mul h second; r = sub g first; s = sub r q; t = mul s f; store dx t"
     ).bound()

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Tensor
-from ipu_emu.ops.core.node import Node, OutputTypes, listed
+from ipu_emu.ops.core.node import Node, OutputTypes, ShapeRule, listed
 from popdist_py.messages.suggestion import did_you_mean
 
 
@@ -23,6 +23,24 @@ def same(node: Node) -> OutputTypes:
 def like_second(node: Node) -> OutputTypes:
     """The type and shape of input 1."""
     return [(node.input(1).dtype, node.input(1).shape)]
+
+
+def like_inputs(*indices: int) -> ShapeRule:
+    """The types and shapes of these inputs."""
+    return lambda node: [(node.input(index).dtype, node.input(index).shape) for index in indices]
+
+
+def as_declared(node: Node) -> OutputTypes:
+    """The types and shapes of the outputs, which their values give."""
+    return [(tensor.dtype, tensor.shape) for tensor in node.outputs]
+
+
+def broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Whether ``shape`` broadcasts to ``target``."""
+    try:
+        return np.broadcast_shapes(shape, target) == target
+    except ValueError:
+        return False
 
 
 def norm_gradients(node: Node) -> OutputTypes:

@@ -42,6 +42,11 @@ class Windows:
         _check_sizes(node, output)
         return cls(input, tuple(output), kernel, strides, begins, ends, dilations)
 
+    @classmethod
+    def of_pooling(cls, node: Node, data: tuple[int, ...]) -> Windows:
+        """The windows of a pooling of ``data`` [N, C, ...], whose kernel is an attribute."""
+        return cls.of(node, data[2:], tuple(node.attribute("kernel_shape", [])))
+
     @property
     def numbers(self) -> tuple[int, ...]:
         """(kernel, strides, pads, dilations), each height then width, as the kernels take them."""

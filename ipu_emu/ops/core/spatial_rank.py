@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core.node import input_node
+from ipu_emu.graph import Op
+from ipu_emu.ops.core.node import Node
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.sliding_windows import Windows
 
@@ -20,9 +21,8 @@ _WHOLE = ("group", "ceil_mode", "count_include_pad")
 _PER_AXIS = ("strides", "dilations", "kernel_shape")
 
 
-def _windows(graph: Graph, op: Op) -> Windows:
-    node = input_node(graph, op)
-    kernel = node.input(1).shape[2:] if len(op.inputs) > 1 else tuple(node.attribute("kernel_shape", []))
+def _windows(node: Node) -> Windows:
+    kernel = node.input(1).shape[2:] if len(node.inputs) > 1 else tuple(node.attribute("kernel_shape", []))
     return Windows.of(node, node.input(0).shape[2:], kernel)
 
 
@@ -45,21 +45,20 @@ def _plain(op: Op, windows: Windows, axes: slice) -> dict[str, Any]:
     return {**others, **{name: list(values[axes]) for name, values in window.items()}, "pads": pads}
 
 
-def convolution_as_2d(graph: Graph, op: Op) -> list[Op] | None:
+def convolution_as_2d(rewrite: Rewrite, node: Node) -> None:
     """Expand a convolution that does not have two spatial axes."""
-    windows = _windows(graph, op)
+    op, windows = node.op, _windows(node)
     if len(windows.input) == 2:
-        return None
-    rewrite = Rewrite(graph, op)
+        return
     (n, c), (m, per_group) = rewrite.shape(op.inputs[0])[:2], rewrite.shape(op.inputs[1])[:2]
     if len(windows.input) == 1:
         x = rewrite.op("ReshapeTo", op.inputs[0], shape=[n, c, 1, *windows.input])
         w = rewrite.op("ReshapeTo", op.inputs[1], shape=[m, per_group, 1, *windows.kernel])
         y = rewrite.op("Conv", x, w, *op.inputs[2:], **_flat(_plain(op, windows, slice(None))))
         rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, m, *windows.output])
-        return rewrite.ops
+        return
     if len(windows.input) != 3:
-        raise input_node(graph, op).fail(f"{len(windows.input)} spatial axes are not supported; use 1 to 3")
+        raise node.fail(f"{len(windows.input)} spatial axes are not supported; use 1 to 3")
     taps, depth = windows.kernel[0], windows.output[0]
     gathered = _gathered(rewrite, op.inputs[0], windows, 0.0)
     turned = rewrite.op("Transpose", gathered, perm=[0, 3, 1, 2, 4, 5])
@@ -68,7 +67,16 @@ def convolution_as_2d(graph: Graph, op: Op) -> list[Op] | None:
     y = rewrite.op("Conv", x, w, *op.inputs[2:], **_plain(op, windows, slice(1, 3)))
     apart = rewrite.op("ReshapeTo", y, shape=[n, depth, m, *windows.output[1:]])
     rewrite.op("Transpose", apart, into=op.outputs[0], perm=[0, 2, 1, 3, 4])
-    return rewrite.ops
+
+
+def spaced(rewrite: Rewrite, x: str, shape: Sequence[int], strides: Sequence[int]) -> str:
+    """``x`` [N, C, ...] of ``shape`` with stride - 1 zeros after each element of its spatial axes."""
+    apart = [n for size in shape[2:] for n in (size, 1)]
+    zeros = [n for stride in strides for n in (0, stride - 1)]
+    split = rewrite.op("ReshapeTo", x, shape=[*shape[:2], *apart])
+    padded = rewrite.op("Pad", split, pads=[0] * (2 + len(zeros)) + [0, 0, *zeros], mode="constant", value=0.0)
+    long = [size * stride for size, stride in zip(shape[2:], strides, strict=True)]
+    return rewrite.op("ReshapeTo", padded, shape=[*shape[:2], *long])
 
 
 def _gathered(rewrite: Rewrite, x: str, windows: Windows, fill: float) -> str:
@@ -80,36 +88,35 @@ def _gathered(rewrite: Rewrite, x: str, windows: Windows, fill: float) -> str:
     return rewrite.op("Gather", x, rewrite.constant(places + before), axis=2)
 
 
-def pooling_as_2d(graph: Graph, op: Op) -> list[Op] | None:
+def pooling_as_2d(rewrite: Rewrite, node: Node) -> None:
     """Expand a pooling that does not have two spatial axes."""
-    windows = _windows(graph, op)
+    op, windows, (n, c) = node.op, _windows(node), node.input(0).shape[:2]
     if len(windows.input) == 2:
-        return None
-    rewrite, (n, c) = Rewrite(graph, op), graph.tensor(op.inputs[0]).shape[:2]
+        return
     if len(windows.input) == 1:
         x = rewrite.op("ReshapeTo", op.inputs[0], shape=[n, c, 1, *windows.input])
         attributes = _flat({**_plain(op, windows, slice(None)), "kernel_shape": list(windows.kernel)})
         y = rewrite.op(op.type, x, **attributes)
         rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, c, *windows.output])
-        return rewrite.ops
+        return
     if len(windows.input) != 3:
-        raise input_node(graph, op).fail(f"{len(windows.input)} spatial axes are not supported; use 1 to 3")
+        raise node.fail(f"{len(windows.input)} spatial axes are not supported; use 1 to 3")
     attributes = {**_plain(op, windows, slice(1, 3)), "kernel_shape": list(windows.kernel[1:])}
     if op.type == "MaxPool":
-        return _maxima_of_slices(rewrite, op, windows, attributes)
+        _maxima_of_slices(rewrite, op, windows, attributes)
+        return
     gathered = _gathered(rewrite, op.inputs[0], windows, 0.0)
     x = rewrite.op("ReduceSum", gathered, axes=[2], keepdims=0)
-    kind = graph.tensor(op.inputs[0]).dtype.numpy
-    counts = windows.counts(0, padding=bool(op.attributes.get("count_include_pad", 0)))
+    kind = node.input(0).dtype.numpy
+    counts = windows.counts(0, padding=bool(node.attribute("count_include_pad", 0)))
     x = rewrite.op("Div", x, rewrite.constant(np.maximum(np.array(counts, kind), 1).reshape(-1, 1, 1)))
     depth = windows.output[0]
     x = rewrite.op("ReshapeTo", x, shape=[n, c * depth, *windows.input[1:]])
     y = rewrite.op(op.type, x, **attributes)
     rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, c, *windows.output])
-    return rewrite.ops
 
 
-def _maxima_of_slices(rewrite: Rewrite, op: Op, windows: Windows, attributes: dict[str, Any]) -> list[Op]:
+def _maxima_of_slices(rewrite: Rewrite, op: Op, windows: Windows, attributes: dict[str, Any]) -> None:
     """The maxima of each slice, then the first of the largest of them, which alone gets the gradient."""
     n, c, depth, *image = rewrite.shape(op.inputs[0])
     slices = rewrite.op("MaxPool", rewrite.op("ReshapeTo", op.inputs[0], shape=[n, c * depth, *image]), **attributes)
@@ -118,4 +125,3 @@ def _maxima_of_slices(rewrite: Rewrite, op: Op, windows: Windows, attributes: di
     first = rewrite.op("ArgMax", gathered, axis=2, keepdims=1)
     y = rewrite.op("GatherElements", gathered, first, axis=2)
     rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, c, *windows.output])
-    return rewrite.ops

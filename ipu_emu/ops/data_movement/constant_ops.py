@@ -9,7 +9,8 @@ import numpy as np
 
 from ipu_emu.graph.dtype import dtype_named, dtype_numbered
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, copy_cost
+from ipu_emu.ops.core import Node, OpDef, copy_cost
+from ipu_emu.ops.core.shape_rules import as_declared
 
 #: An array; numpy's stubs call most results Any.
 _Array = Any
@@ -22,10 +23,7 @@ def _known(type: str, inputs: tuple[int, int], value: Callable[[Node], _Array], 
 def _several(
     type: str, inputs: tuple[int, int], values: Callable[[Node], Sequence[_Array]], domain: str = ""
 ) -> OpDef:
-    def shape(node: Node) -> OutputTypes:
-        return [(tensor.dtype, tensor.shape) for tensor in node.outputs]
-
-    return OpDef(type, inputs, shape, None, copy_cost, domain=domain, constant_outputs=values)
+    return OpDef(type, inputs, as_declared, None, copy_cost, domain=domain, constant_outputs=values)
 
 
 def _value(node: Node, index: int, what: str) -> _Array:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op, Tensor
-from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, call_chain, copy_cost, input_node
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
+from ipu_emu.graph import Tensor
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, call_chain, copy_cost
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, expanded_op
 from ipu_emu.ops.core.shape_rules import axis_of, shape_attribute
 from popdist_py.messages.suggestion import did_you_mean
 
@@ -109,26 +109,24 @@ def _matrices(node: Node) -> OutputTypes:
     return [(x.dtype, x.shape)]
 
 
-def _one_side(graph: Graph, op: Op) -> list[Op]:
+def _one_side(rewrite: Rewrite, node: Node) -> None:
     """Select on one side of a diagonal, which may be computed in the step."""
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     x, upper = node.input(0), bool(node.attribute("upper", 1))
     rows, columns = np.indices(x.shape[-2:])
     zero = rewrite.constant(np.zeros((), x.dtype.numpy))
     if node.has_input(1) and node.values[1] is None:
-        k = rewrite.op("ReshapeTo", op.inputs[1], shape=[])
+        k = rewrite.op("ReshapeTo", node.op.inputs[1], shape=[])
         distance = rewrite.constant((columns - rows).astype(node.input(1).dtype.numpy))
         outside = rewrite.op("Less" if upper else "Greater", distance, k)
-        rewrite.op("Where", outside, zero, op.inputs[0], into=op.outputs[0])
-        return rewrite.ops
+        rewrite.op("Where", outside, zero, node.op.inputs[0], into=node.op.outputs[0])
+        return
     k0 = int(np.asarray(node.values[1]).reshape(())) if node.has_input(1) else 0
     mask = columns - rows >= k0 if upper else columns - rows <= k0
-    rewrite.op("Where", rewrite.constant(mask), op.inputs[0], zero, into=op.outputs[0])
-    return rewrite.ops
+    rewrite.op("Where", rewrite.constant(mask), node.op.inputs[0], zero, into=node.op.outputs[0])
 
 
 OPS = [
     OpDef("Pad", (1, 4), _pad_shape, _pad, copy_cost, _pad_grad, constant_inputs={1: "pads", 3: "axes"}),
     OpDef("PadGrad", (1, 1), shape_attribute, _pad_back, copy_cost),
-    OpDef("Trilu", (1, 2), _matrices, replaced_before_run, copy_cost, expand=_one_side),
+    expanded_op("Trilu", (1, 2), _matrices, _one_side, copy_cost),
 ]

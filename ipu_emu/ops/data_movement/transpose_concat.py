@@ -12,6 +12,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.ops.codegen.compiled_call import relocation, turned_relocation
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost, listed
 from ipu_emu.ops.core.image_kernels import image_spread
+from ipu_emu.ops.core.kernel_helpers import copy
 from ipu_emu.ops.core.shape_rules import axis_of, shape_attribute
 
 #: Types that ``relocation`` copies; it is faster than numpy where rows stay contiguous.
@@ -21,12 +22,8 @@ _RELOCATED = (np.float32, np.float16)
 _Array = Any
 
 
-def _copy(bound: BoundOp) -> Call:
-    return partial(np.copyto, bound.outputs[0], bound.input(0), casting="unsafe")
-
-
 def _spread(bound: BoundOp) -> Call:
-    return image_spread(bound.input(0), bound.outputs[0]) or _copy(bound)
+    return image_spread(bound.input(0), bound.outputs[0]) or copy(bound)
 
 
 # Order of axes
@@ -184,7 +181,7 @@ OPS = [
         "Expand",
         (2, 2),
         _expand_shape,
-        _copy,
+        copy,
         copy_cost,
         lambda d: [d.g.summed_to(d.shape)],
         constant_inputs={1: "shape"},

@@ -10,13 +10,9 @@ import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Value, call_chain, copy_cost
-from ipu_emu.ops.core.kernel_helpers import view
+from ipu_emu.ops.core.kernel_helpers import copy, view
 from ipu_emu.ops.core.op_definition import BoundOp, Call, GradRule, Kernel, OpDef, ShapeRule
 from ipu_emu.ops.core.shape_rules import axes_of, reshape_target, same
-
-
-def _copy(bound: BoundOp) -> Call:
-    return partial(np.copyto, bound.outputs[0], bound.input(0))
 
 
 def _reshape(bound: BoundOp) -> Call:
@@ -105,10 +101,10 @@ def _pass(d: Adjoint) -> Value:
 
 
 OPS = [
-    _view("Identity", same, _pass, kernel=_copy),
-    _view("Nop", same, _pass, kernel=_copy, domain=GRAPHCORE),
-    _view("TensorRemap", same, _pass, inputs=(1, 2), kernel=_copy, domain=GRAPHCORE),
-    _view("Detach", same, None, kernel=_copy, domain=GRAPHCORE),
+    _view("Identity", same, _pass, kernel=copy),
+    _view("Nop", same, _pass, kernel=copy, domain=GRAPHCORE),
+    _view("TensorRemap", same, _pass, inputs=(1, 2), kernel=copy, domain=GRAPHCORE),
+    _view("Detach", same, None, kernel=copy, domain=GRAPHCORE),
     _view("Reshape", _reshape_by_input, _back, inputs=(2, 2), constant_inputs={1: "shape"}),
     _view("Reshape", _reshape_by_attribute, _back, domain=GRAPHCORE),
     _view("ReshapeTo", _reshape_to, _back),

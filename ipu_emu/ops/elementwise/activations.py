@@ -19,8 +19,8 @@ from gcl.kernels.jit import jit
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, per_element
 from ipu_emu.ops.core.formulas import Formula, Term, named
-from ipu_emu.ops.core.kernel_helpers import flat, formula_kernel
-from ipu_emu.ops.core.shape_rules import same
+from ipu_emu.ops.core.kernel_helpers import flat, formula_op
+from ipu_emu.ops.core.shape_rules import broadcasts_to, same
 
 #: alpha and gamma of SELU.
 _SELU = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}
@@ -164,17 +164,13 @@ ACTIVATIONS = {
 
 def _entries(domain: str, type: str, activation: Activation) -> list[OpDef]:
     """The entries of the op and of its gradient op."""
-    internal = f"{'Graphcore' if domain else ''}{type}Grad"
+    internal, count = f"{'Graphcore' if domain else ''}{type}Grad", activation.operations
 
     def rule(d: Adjoint) -> Value:
         return d.g.op(internal, d.x, **d.node.op.attributes)
 
-    def entry(type: str, inputs: int, formula: Formula, grad: Any, domain: str) -> OpDef:
-        cost, kernel = per_element(activation.operations), formula_kernel(formula)
-        bounds = (inputs, inputs)
-        return OpDef(type, bounds, same, kernel, cost, grad, elementwise=True, domain=domain, formula=formula)
-
-    return [entry(type, 1, activation.value, rule, domain), entry(internal, 2, activation.gradient, None, "")]
+    value = formula_op(type, 1, activation.value, count, rule, domain)
+    return [value, formula_op(internal, 2, activation.gradient, count, None)]
 
 
 # Relu and Sigmoid, whose kernels allocate nothing
@@ -212,11 +208,7 @@ def _slope_shape(node: Node) -> tuple[int, ...]:
 
 def _prelu_shape(node: Node) -> OutputTypes:
     x = node.input(0)
-    try:
-        fits = np.broadcast_shapes(x.shape, _slope_shape(node)) == x.shape
-    except ValueError:
-        fits = False
-    if not fits:
+    if not broadcasts_to(_slope_shape(node), x.shape):
         raise node.fail(f"the slope {node.input(1)} does not broadcast to {x}")
     return same(node)
 
@@ -257,16 +249,7 @@ OPS = [
     ),
     # ReluGrad(g, y): y > 0 exactly where the input was not clipped.
     OpDef("ReluGrad", (2, 2), same, _relu_grad, per_element(1), elementwise=True, formula=named("pass")),
-    OpDef(
-        "Sigmoid",
-        (1, 1),
-        same,
-        formula_kernel(named("sigmoid")),
-        per_element(10),
-        lambda d: d.g * (d.y * (1 - d.y)),
-        elementwise=True,
-        formula=named("sigmoid"),
-    ),
+    formula_op("Sigmoid", 1, named("sigmoid"), 10, lambda d: d.g * (d.y * (1 - d.y))),
     OpDef("PRelu", (2, 2), _prelu_shape, _prelu, per_element(2), _prelu_grad, _byte_per_element, elementwise=True),
     *(entry for (domain, type), activation in ACTIVATIONS.items() for entry in _entries(domain, type, activation)),
 ]

@@ -16,7 +16,7 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, GradRule, Node, OutputTypes, Value, call_chain, per_element
 from ipu_emu.ops.core.formulas import Formula, named
 from ipu_emu.ops.core.image_kernels import image_spread
-from ipu_emu.ops.core.kernel_helpers import allocating_kernel, formula_kernel, scalar, ufunc, view
+from ipu_emu.ops.core.kernel_helpers import aligned, allocating_kernel, formula_kernel, scalar, ufunc, view
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import aligned_shape, broadcast, broadcast_all, same
 
@@ -28,7 +28,7 @@ _Array = Any
 
 
 def _operation(type: str, function: Callable[..., Any], grad: GradRule) -> OpDef:
-    kernel, formula = _with_axis(function), named(type.lower())
+    kernel, formula = aligned(function), named(type.lower())
     return OpDef(type, (2, 2), broadcast, kernel, per_element(1), grad, elementwise=True, formula=formula)
 
 
@@ -43,16 +43,6 @@ def _pair(d: Adjoint, first: Value, second: Value) -> list[Value | None]:
     return [first.summed_to(a), second.summed_to(aligned_shape(d.node)).shaped(b)]
 
 
-def _with_axis(function: Callable[..., Any]) -> Kernel:
-    """A kernel of ``function(a, b, out)`` that aligns b with the axes of a that old opsets name."""
-
-    def kernel(bound: BoundOp) -> Call:
-        a, b = bound.input(0), bound.input(1)
-        return partial(function, a, b.reshape(aligned_shape(bound.node)), bound.outputs[0])
-
-    return kernel
-
-
 def _multiply(bound: BoundOp) -> Call:
     """The product; a number for each image, as of a gate, takes a kernel of its own."""
     a, b, y = bound.input(0), bound.input(1), bound.outputs[0]
@@ -61,7 +51,7 @@ def _multiply(bound: BoundOp) -> Call:
             call = image_spread(numbers, y, factor)
             if call is not None:
                 return call
-    return _with_axis(np.multiply)(bound)
+    return aligned(np.multiply)(bound)
 
 
 def _divide(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any]) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-import numpy as np
-
 from ipu_emu.graph.dtype import dtype_numbered
-from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, copy_cost
+from ipu_emu.ops.core import Adjoint, Node, OpDef, OutputTypes, Value, copy_cost
 from ipu_emu.ops.core.formulas import Formula
+from ipu_emu.ops.core.kernel_helpers import copy
 
 
 def _cast_shape(node: Node) -> OutputTypes:
@@ -23,11 +20,7 @@ def _cast_like(node: Node) -> OutputTypes:
     return [(node.input(1).dtype, node.input(0).shape)]
 
 
-def _copy(bound: BoundOp) -> Call:
-    return partial(np.copyto, bound.outputs[0], bound.input(0), casting="unsafe")
-
-
 OPS = [
-    OpDef("Cast", (1, 1), _cast_shape, _copy, copy_cost, _cast_grad, formula=Formula(lambda x: x)),
-    OpDef("CastLike", (2, 2), _cast_like, _copy, copy_cost, lambda d: [_cast_grad(d)]),
+    OpDef("Cast", (1, 1), _cast_shape, copy, copy_cost, _cast_grad, formula=Formula(lambda x: x)),
+    OpDef("CastLike", (2, 2), _cast_like, copy, copy_cost, lambda d: [_cast_grad(d)]),
 ]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from math import inf
 
 import numpy as np
 
-from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.graph import Role
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Rewrite, Value, call_chain, per_element
 from ipu_emu.ops.core.formulas import Formula, Term
-from ipu_emu.ops.core.kernel_helpers import formula_kernel
+from ipu_emu.ops.core.kernel_helpers import formula_op
 from ipu_emu.ops.core.shape_rules import same
 
 # Any bounds
@@ -47,19 +46,17 @@ def _clip_grad(d: Adjoint) -> Value:
 # Constant bounds
 
 
-def _clip_expand(graph: Graph, op: Op) -> list[Op] | None:
+def _clip_expand(rewrite: Rewrite, node: Node) -> None:
     """Floating-point numbers between constants as one op that can be fused with its neighbours."""
-    if not graph.tensor(op.inputs[0]).dtype.is_float:
-        return None
-    bounds = {"low": op.attributes.get("min", -inf), "high": op.attributes.get("max", inf)}
-    for name, id in zip(bounds, op.inputs[1:], strict=False):
-        if id and graph.tensor(id).role is not Role.CONSTANT:
-            return None
+    if not rewrite.graph.tensor(node.op.inputs[0]).dtype.is_float:
+        return
+    bounds = {"low": node.op.attributes.get("min", -inf), "high": node.op.attributes.get("max", inf)}
+    for name, id in zip(bounds, node.op.inputs[1:], strict=False):
+        if id and rewrite.graph.tensor(id).role is not Role.CONSTANT:
+            return
         if id:
-            bounds[name] = float(graph.data[id].reshape(()))
-    rewrite = Rewrite(graph, op)
-    rewrite.op("ClipBetween", op.inputs[0], into=op.outputs[0], **bounds)
-    return rewrite.ops
+            bounds[name] = float(rewrite.graph.data[id].reshape(()))
+    rewrite.op("ClipBetween", node.op.inputs[0], into=node.op.outputs[0], **bounds)
 
 
 def _between(x: Term, low: float, high: float) -> Term:
@@ -77,13 +74,8 @@ _BETWEEN = Formula(_between, low=-inf, high=inf)
 _BETWEEN_GRADIENT = Formula(_between_gradient, low=-inf, high=inf, open=0.0)
 
 
-def _entry(type: str, inputs: int, formula: Formula, grad: Callable[[Adjoint], Value] | None) -> OpDef:
-    kernel, cost = formula_kernel(formula), per_element(2)
-    return OpDef(type, (inputs, inputs), same, kernel, cost, grad, elementwise=True, formula=formula)
-
-
 OPS = [
     OpDef("Clip", (1, 3), _clip_shape, _clip, per_element(2), _clip_grad, elementwise=True, expand=_clip_expand),
-    _entry("ClipBetween", 1, _BETWEEN, lambda d: d.g.op("ClipBetweenGrad", d.x, **d.node.op.attributes)),
-    _entry("ClipBetweenGrad", 2, _BETWEEN_GRADIENT, None),
+    formula_op("ClipBetween", 1, _BETWEEN, 2, lambda d: d.g.op("ClipBetweenGrad", d.x, **d.node.op.attributes)),
+    formula_op("ClipBetweenGrad", 2, _BETWEEN_GRADIENT, 2, None),
 ]

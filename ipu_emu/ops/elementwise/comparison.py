@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,16 +11,15 @@ from numpy.typing import NDArray
 from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, per_element
-from ipu_emu.ops.core.kernel_helpers import allocating_kernel, ufunc
-from ipu_emu.ops.core.shape_rules import aligned_shape, broadcast, same
+from ipu_emu.ops.core.kernel_helpers import aligned, allocating_kernel, ufunc
+from ipu_emu.ops.core.shape_rules import broadcast, same
 
 
 def _comparison(type: str, function: Callable[..., Any]) -> OpDef:
-    def kernel(bound: BoundOp) -> Call:
-        a, b = bound.input(0), bound.input(1)
-        return partial(function, a, b.reshape(aligned_shape(bound.node)), bound.outputs[0])
+    def shape(node: Node) -> OutputTypes:
+        return [(BOOL, broadcast(node)[0][1])]
 
-    return OpDef(type, (2, 2), lambda node: [(BOOL, broadcast(node)[0][1])], kernel, per_element(1), elementwise=True)
+    return OpDef(type, (2, 2), shape, aligned(function), per_element(1), elementwise=True)
 
 
 def _logic(type: str, function: Callable[..., Any]) -> OpDef:

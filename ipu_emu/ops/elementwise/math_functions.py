@@ -13,7 +13,7 @@ from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, GradRule, Kernel, Node, OpDef, OutputTypes, Value, per_element
 from ipu_emu.ops.core.formulas import Formula, named
-from ipu_emu.ops.core.kernel_helpers import allocating_kernel, formula_kernel, ufunc
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, formula_op, ufunc
 from ipu_emu.ops.core.shape_rules import same
 
 
@@ -26,7 +26,7 @@ def _function(
 
 def _formula(type: str, name: str, grad: GradRule | None, flops: int, domain: str = "") -> OpDef:
     """A function that kernels compute themselves; see ``ops.codegen.functions`` for its accuracy."""
-    return _function(type, formula_kernel(named(name)), grad, flops, domain, named(name))
+    return formula_op(type, 1, named(name), flops, grad, domain)
 
 
 def _step(type: str, function: Callable[..., Any], domain: str = "") -> OpDef:

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core import (
     Adjoint,
     BoundOp,
@@ -24,9 +23,8 @@ from ipu_emu.ops.core import (
     OutputTypes,
     Rewrite,
     Value,
+    expanded_op,
     flops,
-    input_node,
-    replaced_before_run,
 )
 
 _Array = NDArray[Any]
@@ -152,16 +150,14 @@ def _places(count: int, *, corners: bool) -> NDArray[np.float64]:
     return (2 * np.arange(count) + 1) / count - 1
 
 
-def _expand_grid(graph: Graph, op: Op) -> list[Op]:
+def _expand_grid(rewrite: Rewrite, node: Node) -> None:
     """(x, y, 1) of every pixel, times theta."""
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     sizes, corners = _sizes(node), bool(node.attribute("align_corners", 0))
     axes = np.meshgrid(*(_places(count, corners=corners) for count in sizes[1:]), indexing="ij")
     pixels = np.stack([axis.reshape(-1) for axis in (*axes[::-1], np.ones(sizes[1:]))], 1)
-    turned = rewrite.op("Transpose", op.inputs[0], perm=[0, 2, 1])
+    turned = rewrite.op("Transpose", node.op.inputs[0], perm=[0, 2, 1])
     grid = rewrite.op("MatMul", rewrite.constant(pixels.astype(node.input(0).dtype.numpy)), turned)
-    rewrite.op("ReshapeTo", grid, into=op.outputs[0], shape=[*sizes, len(axes)])
-    return rewrite.ops
+    rewrite.op("ReshapeTo", grid, into=node.op.outputs[0], shape=[*sizes, len(axes)])
 
 
 @flops
@@ -171,13 +167,5 @@ def _grid_work(node: Node) -> int:
 
 OPS = [
     OpDef("GridSample", (2, 2), _shape, _sample, _work, _no_gradient),
-    OpDef(
-        "AffineGrid",
-        (2, 2),
-        _grid_shape,
-        replaced_before_run,
-        _grid_work,
-        expand=_expand_grid,
-        constant_inputs={1: "size"},
-    ),
+    expanded_op("AffineGrid", (2, 2), _grid_shape, _expand_grid, _grid_work, constant_inputs={1: "size"}),
 ]

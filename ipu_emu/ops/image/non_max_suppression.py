@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, copy_cost
+from ipu_emu.ops.core import Node, OpDef, copy_cost
+from ipu_emu.ops.core.shape_rules import as_declared
 
 _Array = Any
 
@@ -65,8 +66,4 @@ def _selected(node: Node) -> list[_Array]:
     return [np.array(rows, np.int64).reshape(-1, 3)]
 
 
-def _shape(node: Node) -> OutputTypes:
-    return [(tensor.dtype, tensor.shape) for tensor in node.outputs]
-
-
-OPS = [OpDef("NonMaxSuppression", (2, 5), _shape, None, copy_cost, constant_outputs=_selected)]
+OPS = [OpDef("NonMaxSuppression", (2, 5), as_declared, None, copy_cost, constant_outputs=_selected)]

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core import Node, OutputTypes, Rewrite, copy_cost, input_node, per_element
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, copy_cost, per_element
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, expanded_op
 
 
 def _blocks(node: Node) -> tuple[int, ...]:
@@ -68,15 +67,13 @@ def _normalized_shape(node: Node) -> OutputTypes:
     return [(offsets.dtype, (*x.shape[:-1], 4))]
 
 
-def _normalize(graph: Graph, op: Op) -> list[Op]:
+def _normalize(rewrite: Rewrite, node: Node) -> None:
     """(x scale - offsets) scales"""
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
-    x = rewrite.op("Cast", op.inputs[0], to=node.input(1).dtype.onnx)
+    x = rewrite.op("Cast", node.op.inputs[0], to=node.input(1).dtype.onnx)
     x = rewrite.op("Scale", x, scale=float(node.attribute("scale", 1.0)))
-    x = rewrite.op("Mul", rewrite.op("Sub", x, op.inputs[1]), op.inputs[2])
+    x = rewrite.op("Mul", rewrite.op("Sub", x, node.op.inputs[1]), node.op.inputs[2])
     before = [0] * node.input(0).rank
-    rewrite.op("Pad", x, into=op.outputs[0], pads=[*before, *before[1:], 1], mode="constant", value=0.0)
-    return rewrite.ops
+    rewrite.op("Pad", x, into=node.op.outputs[0], pads=[*before, *before[1:], 1], mode="constant", value=0.0)
 
 
 OPS = [
@@ -91,13 +88,5 @@ OPS = [
         domain=GRAPHCORE,
     ),
     OpDef("SpaceToDepth", (1, 1), _space_shape, _space_to_depth, copy_cost, _inverse("DepthToSpace")),
-    OpDef(
-        "NormalizeImage",
-        (3, 3),
-        _normalized_shape,
-        replaced_before_run,
-        per_element(3),
-        expand=_normalize,
-        domain=GRAPHCORE,
-    ),
+    expanded_op("NormalizeImage", (3, 3), _normalized_shape, _normalize, per_element(3), domain=GRAPHCORE),
 ]

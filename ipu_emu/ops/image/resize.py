@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, copy_cost, input_node, per_element
-from ipu_emu.ops.core.gather_kernels import add_rows, along
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, copy_cost, per_element
+from ipu_emu.ops.core.gather_kernels import added_rows
 from ipu_emu.ops.core.kernel_helpers import ufunc, with_contiguous_operands
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, expanded_op
 from ipu_emu.ops.core.shape_rules import axis_of, same, shape_attribute
 
 _CROP = "tf_crop_and_resize"
@@ -196,9 +195,8 @@ def _matrix(node: Node, axis: _Axis) -> Any:
     return matrix
 
 
-def _expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
-    x, rank, id = node.input(0), node.input(0).rank, op.inputs[0]
+def _expand(rewrite: Rewrite, node: Node) -> None:
+    x, rank, id = node.input(0), node.input(0).rank, node.op.inputs[0]
     for axis in _axes(node):
         if _stays(node, axis):
             continue
@@ -213,8 +211,7 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     if _where(node) == _CROP:
         id = _with_outside(node, rewrite, id)
     linear = _is_in_popart(node) and node.attribute("mode", "nearest") in ("linear", "bilinear", "trilinear")
-    rewrite.op("ResizedLinearly" if linear else "Identity", id, into=op.outputs[0])
-    return rewrite.ops
+    rewrite.op("ResizedLinearly" if linear else "Identity", id, into=node.op.outputs[0])
 
 
 def _stays(node: Node, axis: _Axis) -> bool:
@@ -249,7 +246,7 @@ def _nearest_grad(d: Adjoint) -> Value:
 
 def _nearest_back(bound: BoundOp) -> Call:
     axis, places = bound.node.attribute("axis", 0), np.array(bound.node.attribute("places", []), np.int64)
-    return partial(add_rows, along(bound.input(0), axis), places, along(bound.outputs[0], axis))
+    return added_rows(bound.input(0), places, bound.outputs[0], axis)
 
 
 def _refuse_training(d: Adjoint) -> Value:
@@ -269,19 +266,11 @@ def _with_outside(node: Node, rewrite: Rewrite, id: str) -> str:
     return rewrite.op("Where", rewrite.constant(inside), id, value)
 
 
+_COST = per_element(8)
+
 OPS = [
-    OpDef(
-        "Resize",
-        (2, 4),
-        _shape,
-        replaced_before_run,
-        per_element(8),
-        expand=_expand,
-        constant_inputs={1: "roi", 2: "scales", 3: "sizes"},
-    ),
-    OpDef(
-        "Upsample", (1, 2), _shape, replaced_before_run, per_element(8), expand=_expand, constant_inputs={1: "scales"}
-    ),
+    expanded_op("Resize", (2, 4), _shape, _expand, _COST, constant_inputs={1: "roi", 2: "scales", 3: "sizes"}),
+    expanded_op("Upsample", (1, 2), _shape, _expand, _COST, constant_inputs={1: "scales"}),
     OpDef("NearestAlong", (1, 1), _nearest_shape, with_contiguous_operands(_nearest), copy_cost, _nearest_grad),
     OpDef("NearestAlongGrad", (1, 1), shape_attribute, with_contiguous_operands(_nearest_back), copy_cost),
     OpDef("ResizedLinearly", (1, 1), same, ufunc(np.positive), copy_cost, _refuse_training),

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost
-from ipu_emu.ops.core.gather_kernels import SCATTER_REDUCTIONS, add_rows, along, put_elements, take_elements
-from ipu_emu.ops.core.kernel_helpers import allocating_kernel, view, with_contiguous_operands
+from ipu_emu.ops.core.gather_kernels import SCATTER_REDUCTIONS, added_rows, along, put_elements, take_elements
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
 from ipu_emu.ops.core.shape_rules import axis_of, same, shape_attribute
-from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays, indexed_axis, wrapped_and_clipped
+from ipu_emu.ops.indexing.index_arrays import (
+    check_integer_indices,
+    combine_at,
+    index_arrays,
+    indexed_axis,
+    wrapped_and_clipped,
+)
 
 #: An array; numpy's stubs call most results Any.
 _Array = Any
@@ -50,14 +55,7 @@ def _gather_grad(d: Adjoint) -> list[Value | None]:
 
 def _gather_back(bound: BoundOp) -> Call:
     g, indices, out = bound.input(0), bound.input(1), bound.outputs[0]
-    axis = bound.node.attribute("axis", 0)
-    outer, inner = prod(out.shape[:axis]), prod(out.shape[axis + 1 :])
-    return partial(
-        add_rows,
-        view(g, (outer, indices.size, inner)),
-        view(indices, (indices.size,)),
-        view(out, (outer, out.shape[axis], inner)),
-    )
+    return added_rows(g, indices, out, bound.node.attribute("axis", 0))
 
 
 # Gather and scatter of single elements
@@ -108,10 +106,6 @@ def _elements_into_numpy(node: Node, g: _Array, indices: _Array) -> _Array:
 # Gather and scatter of slices at index vectors
 
 
-#: How a scatter of slices combines the data with an update; None: the last update replaces the data.
-_COMBINE: dict[str, Any] = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
-
-
 def _nd_shapes(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The shape of one gathered slice, and that of the index vectors without their last axis."""
     x, indices, batch = node.input(0), node.input(1), node.attribute("batch_dims", 0)
@@ -158,11 +152,8 @@ def _scatter_nd_shape(node: Node) -> OutputTypes:
 
 
 def _scatter_nd(node: Node, x: _Array, indices: _Array, updates: _Array) -> _Array:
-    out, places, combine = x.copy(), _nd_places(x, indices, 0), _COMBINE[node.attribute("reduction", "none")]
-    if combine is None:
-        out[places] = updates
-    else:
-        combine.at(out, places, updates)
+    out = x.copy()
+    combine_at(out, _nd_places(x, indices, 0), updates, node.attribute("reduction", "none"))
     return out
 
 

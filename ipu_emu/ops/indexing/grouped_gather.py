@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost
-from ipu_emu.ops.core.gather_kernels import add_rows, along
-from ipu_emu.ops.core.kernel_helpers import view, with_contiguous_operands
+from ipu_emu.ops.core.gather_kernels import added_rows
+from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
 from ipu_emu.ops.core.shape_rules import shape_attribute
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices, indexed_axis
 
@@ -48,11 +47,7 @@ def _grad(d: Adjoint) -> list[Value | None]:
 
 def _back(bound: BoundOp) -> Call:
     axis, groups = _groups(bound, bound.outputs[0], bound.input(0), bound.input(1))
-    steps = []
-    for total, g, indices in groups:
-        rows, count = along(total, axis), prod(indices.shape)
-        steps.append(partial(add_rows, view(g, (rows.shape[0], count, rows.shape[2])), indices.reshape(-1), rows))
-    return call_chain(*steps)
+    return call_chain(*(added_rows(g, indices, total, axis) for total, g, indices in groups))
 
 
 OPS = [

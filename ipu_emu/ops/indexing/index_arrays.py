@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,25 @@ def wrapped_and_clipped(indices: _Array, size: int) -> _Array:
     """Indices from 0 to ``size`` - 1: negative ones count from the end, ones out of range are clamped."""
     wrapped: _Array = np.where(indices < 0, indices + size, indices).astype(np.int64)
     return np.clip(wrapped, 0, max(size - 1, 0))
+
+
+#: How elements combine by the names of reductions; None: the last one written stays.
+_COMBINE: Mapping[str, Any] = {
+    "none": None,
+    "sum": np.add,
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+def combine_at(out: _Array, places: tuple[_Array, ...], values: _Array, reduction: str) -> None:
+    """Combine the elements of ``out`` at ``places`` with ``values``, in order."""
+    if _COMBINE[reduction] is None:
+        out[places] = values
+    else:
+        _COMBINE[reduction].at(out, places, values)
 
 
 def index_arrays(indices: _Array, axis: int, size: int) -> tuple[_Array, ...]:

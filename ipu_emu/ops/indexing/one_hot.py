@@ -16,7 +16,7 @@ _Array = Any
 
 
 def _one_hot_shape(node: Node) -> OutputTypes:
-    indices, depth = node.input(0), _depth(node)
+    indices, depth = node.input(0), node.integer("depth", 1)
     axis = node.attribute("axis", -1)
     if not -indices.rank - 1 <= axis <= indices.rank or depth < 0:
         raise node.fail(f"axis {axis} and depth {depth} do not fit {indices}")
@@ -25,14 +25,9 @@ def _one_hot_shape(node: Node) -> OutputTypes:
     return [(dtype, (*indices.shape[:place], depth, *indices.shape[place:]))]
 
 
-def _depth(node: Node) -> int:
-    depth = node.attribute_or_constant("depth", 1)
-    return int(depth[0] if isinstance(depth, list) else depth)
-
-
 def _hot(node: Node, indices: _Array) -> _Array:
     """A mask of the elements that get the "on" value."""
-    depth, axis = _depth(node), node.attribute("axis", -1) % (indices.ndim + 1)
+    depth, axis = node.integer("depth", 1), node.attribute("axis", -1) % (indices.ndim + 1)
     wanted = np.where(indices < 0, indices + depth, indices)
     classes = np.arange(depth).reshape((-1,) + (1,) * (indices.ndim - axis))
     return np.expand_dims(wanted, axis) == classes

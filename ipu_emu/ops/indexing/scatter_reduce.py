@@ -7,7 +7,6 @@ shape; the other axes of source and result agree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,21 +27,11 @@ from ipu_emu.ops.core.gather_kernels import (
 )
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
 from ipu_emu.ops.core.shape_rules import same, shape_attribute
-from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays, indexed_axis
+from ipu_emu.ops.indexing.index_arrays import check_integer_indices, combine_at, index_arrays, indexed_axis
 from popdist_py.messages.suggestion import did_you_mean
 
 #: An array; numpy's stubs call most results Any.
 _Array = Any
-
-#: How elements combine; None: the last one written stays.
-_COMBINE: Mapping[str, Any] = {
-    "none": None,
-    "sum": np.add,
-    "add": np.add,
-    "mul": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-}
 
 
 @dataclass(frozen=True)
@@ -199,10 +188,7 @@ def _scatter_numpy(node: Node, *inputs: _Array) -> _Array:
     shape = node.outputs[0].shape
     out = np.full(shape, _start(reduction, source.dtype), source.dtype) if initial is None else initial.copy()
     places, corner = _places(node, source.shape, inputs[1], out.shape, _axis(node))
-    if _COMBINE[reduction] is None:
-        out[places] = source[corner]
-    else:
-        _COMBINE[reduction].at(out, places, source[corner])
+    combine_at(out, places, source[corner], reduction)
     if initial is None and reduction in ("max", "min"):
         indexed = np.zeros(shape, bool)
         indexed[places] = True

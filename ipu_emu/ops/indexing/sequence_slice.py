@@ -11,6 +11,7 @@ from gcl.kernels.jit import bare, bare_part
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, copy_cost
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
+from ipu_emu.ops.core.shape_rules import like_inputs, like_second
 
 
 # Loops over elements compile in a quarter of the time of numpy's assignments, which check shapes with messages.
@@ -71,18 +72,14 @@ def return_runs(
                 break
 
 
-def _checked(node: Node, first: int) -> None:
+def _shape(node: Node) -> OutputTypes:
     source, start = node.input(0), node.input(1)
     if source.rank < 1 or start.rank != source.rank or source.shape[1:] != start.shape[1:]:
         raise node.fail(f"{source} and {start} must have rows of the same shape")
-    runs = [node.input(first + index) for index in range(3)]
+    runs = [node.input(index) for index in range(2, 5)]
     if any(run.rank != 1 or run.shape != runs[0].shape or not run.dtype.is_integer for run in runs):
         raise node.fail(f"{', '.join(map(str, runs))} must be integer vectors of the same length")
-
-
-def _shape(node: Node) -> OutputTypes:
-    _checked(node, 2)
-    return [(node.input(1).dtype, node.input(1).shape)]
+    return like_second(node)
 
 
 def _rows(array: NDArray[Any]) -> NDArray[Any]:
@@ -101,10 +98,6 @@ def _rule(d: Adjoint) -> list[Value | None]:
     return [gradients[0], gradients[1], None, None, None]
 
 
-def _both(node: Node) -> OutputTypes:
-    return [(node.input(index).dtype, node.input(index).shape) for index in range(2)]
-
-
 def _back(bound: BoundOp) -> Call:
     counts, first, to, g = (bound.input(index) for index in range(2, 6))
     d_source, d_start = bound.outputs
@@ -115,5 +108,5 @@ def _back(bound: BoundOp) -> Call:
 OPS = [
     OpDef("SequenceSlice", (5, 5), _shape, with_contiguous_operands(_slice), copy_cost, _rule, domain=GRAPHCORE),
     # SequenceSliceGrad(source, start, counts, first, to, g)
-    OpDef("SequenceSliceGrad", (6, 6), _both, with_contiguous_operands(_back), copy_cost),
+    OpDef("SequenceSliceGrad", (6, 6), like_inputs(0, 1), with_contiguous_operands(_back), copy_cost),
 ]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, input_node, per_element, replaced_before_run
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, expanded_op, per_element
 from popdist_py.messages.suggestion import did_you_mean
 
 
@@ -27,25 +26,21 @@ def _cross_entropy_shape(node: Node) -> OutputTypes:
     return [*_nll_shape(node), (x.dtype, x.shape)]
 
 
-def _nll(graph: Graph, op: Op) -> list[Op]:
-    rewrite = Rewrite(graph, op)
-    _loss(rewrite, input_node(graph, op), op.inputs[0])
-    return rewrite.ops
+def _nll(rewrite: Rewrite, node: Node) -> None:
+    _loss(rewrite, node, node.op.inputs[0])
 
 
-def _cross_entropy(graph: Graph, op: Op) -> list[Op]:
-    rewrite, node = Rewrite(graph, op), input_node(graph, op)
+def _cross_entropy(rewrite: Rewrite, node: Node) -> None:
     rank = node.input(0).rank
     if rank == 2:
-        _loss(rewrite, node, rewrite.op("LogSoftmax", op.inputs[0], into=op.outputs[1], axis=1))
-        return rewrite.ops
+        _loss(rewrite, node, rewrite.op("LogSoftmax", node.op.inputs[0], into=node.op.outputs[1], axis=1))
+        return
     perm = [0, *range(2, rank), 1]
     back = [0, rank - 1, *range(1, rank - 1)]
-    turned = rewrite.op("Transpose", op.inputs[0], perm=perm)
+    turned = rewrite.op("Transpose", node.op.inputs[0], perm=perm)
     logs = rewrite.op("LogSoftmax", turned, axis=rank - 1)
-    logs = rewrite.op("Transpose", logs, into=op.outputs[1], perm=back)
+    logs = rewrite.op("Transpose", logs, into=node.op.outputs[1], perm=back)
     _loss(rewrite, node, logs)
-    return rewrite.ops
 
 
 def _loss(rewrite: Rewrite, node: Node, logs: str) -> None:
@@ -79,13 +74,6 @@ def _loss(rewrite: Rewrite, node: Node, logs: str) -> None:
 
 
 OPS = [
-    OpDef("NegativeLogLikelihoodLoss", (2, 3), _nll_shape, replaced_before_run, per_element(3), expand=_nll),
-    OpDef(
-        "SoftmaxCrossEntropyLoss",
-        (2, 3),
-        _cross_entropy_shape,
-        replaced_before_run,
-        per_element(15),
-        expand=_cross_entropy,
-    ),
+    expanded_op("NegativeLogLikelihoodLoss", (2, 3), _nll_shape, _nll, per_element(3)),
+    expanded_op("SoftmaxCrossEntropyLoss", (2, 3), _cross_entropy_shape, _cross_entropy, per_element(15)),
 ]

@@ -10,7 +10,6 @@ Channels are rows in the order [C, H, W, N] in which they are stored. A training
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,7 +22,7 @@ from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.communication.collective_ops import MEAN
 from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, call_chain, listed, per_element
-from ipu_emu.ops.core.kernel_helpers import epsilon_of, in_float32, scalar, storage
+from ipu_emu.ops.core.kernel_helpers import channel_rows, epsilon_of, in_float32, running_mean, scalar, storage
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
 from ipu_emu.ops.core.shape_rules import norm_gradients, same
@@ -54,33 +53,41 @@ def _batch_shape(node: Node) -> OutputTypes:
     return types + [(node.input(index).dtype, wanted) for index in (3, 4, 3, 4)]
 
 
-def _batch_expand(graph: Graph, op: Op) -> Sequence[Op]:
+def _batch_expand(rewrite: Rewrite, node: Node) -> None:
     """Training if the op has outputs for running statistics, else inference."""
-    if not op.attributes.get("spatial", 1):
-        return _per_feature(graph, op)
-    if len(op.outputs) == 1 or all("/unused/" in id for id in op.outputs[1:]):
+    op, replicas = node.op, int(node.attribute(GROUP_SIZE, 1))
+    if not node.attribute("spatial", 1):
+        _per_feature(rewrite, node)
+    elif _is_inference(op):
         own = {name: value for name, value in op.attributes.items() if name == "epsilon" or name.startswith("__")}
-        return [_instead(op, "BatchNormInfer", op.inputs, op.outputs[:1], own)]
-    replicas = int(op.attributes.get(GROUP_SIZE, 1))
-    return [*(_shared(graph, op, replicas) if replicas > 1 else _own(graph, op)), *_running(graph, op, replicas)]
+        rewrite.ops.append(_instead(op, "BatchNormInfer", op.inputs, op.outputs[:1], own))
+    elif replicas > 1:
+        _shared(rewrite, node, replicas)
+        rewrite.ops += _running(node, replicas)
+    else:
+        rewrite.ops += [_own(rewrite.graph, op), *_running(node, replicas)]
 
 
-def _per_feature(graph: Graph, op: Op) -> list[Op]:
+def _is_inference(op: Op) -> bool:
+    return all("/unused/" in id for id in op.outputs[1:])
+
+
+def _per_feature(rewrite: Rewrite, node: Node) -> None:
     """The ops of ``spatial = 0``: every feature is a channel of its own, with statistics over the batch only."""
-    rewrite, shape = Rewrite(graph, op), graph.tensor(op.inputs[0]).shape
+    op, shape = node.op, node.input(0).shape
     features, count = int(np.prod(shape[1:], dtype=np.int64)), shape[0]
     x = rewrite.op("ReshapeTo", op.inputs[0], shape=[count, features, 1])
     others = [rewrite.op("ReshapeTo", id, shape=[features]) for id in op.inputs[1:]]
     epsilon = {"epsilon": op.attributes.get("epsilon", 1e-5)}
-    if len(op.outputs) == 1 or all("/unused/" in id for id in op.outputs[1:]):
+    if _is_inference(op):
         y = rewrite.op("BatchNormInfer", x, *others, **epsilon)
         rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=list(shape))
-        return rewrite.ops
+        return
     y = rewrite.op("BatchNormTrain", x, *others[:2], outputs=4, **epsilon)
     rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=list(shape))
     for index, id in enumerate(_statistics(op), 1):
         rewrite.op("ReshapeTo", f"{y}/{index}", into=id, shape=list(shape[1:]))
-    return [*rewrite.ops, *_running(graph, op, 1)]
+    rewrite.ops += _running(node, 1)
 
 
 def _statistics(op: Op) -> tuple[str, str]:
@@ -90,32 +97,31 @@ def _statistics(op: Op) -> tuple[str, str]:
     return mean, variance
 
 
-def _own(graph: Graph, op: Op) -> list[Op]:
-    """The ops that normalise by the statistics of one replica's batch."""
+def _own(graph: Graph, op: Op) -> Op:
+    """The op that normalises by the statistics of one replica's batch."""
     x, scale, bias = op.inputs[:3]
     inverse = graph.unused(f"{op.outputs[0]}/inverse")
     graph.add(type(graph.tensor(scale))(inverse, FLOAT, graph.tensor(scale).shape))
     attributes = op.annotations | {"epsilon": op.attributes.get("epsilon", 1e-5)}
     outputs = (op.outputs[0], *_statistics(op), inverse)
-    return [_instead(op, "BatchNormTrain", (x, scale, bias), outputs, attributes)]
+    return _instead(op, "BatchNormTrain", (x, scale, bias), outputs, attributes)
 
 
-def _shared(graph: Graph, op: Op, replicas: int) -> list[Op]:
-    """The ops that normalise by FLOAT statistics of ``replicas`` batches."""
-    rewrite, kind = Rewrite(graph, op), graph.tensor(op.inputs[1]).dtype
+def _shared(rewrite: Rewrite, node: Node, replicas: int) -> None:
+    """Normalise by FLOAT statistics of ``replicas`` batches."""
+    op, kind = node.op, node.input(1).dtype
     x, scale, bias = op.inputs[:3]
     moments = rewrite.op(MEAN, rewrite.op(MOMENTS, x), **mean_of_group(replicas))
     attributes = {GROUP_SIZE: replicas, "epsilon": op.attributes.get("epsilon", 1e-5)}
     y = rewrite.op(SHARED, x, scale, bias, moments, into=op.outputs[0], outputs=4, **attributes)
     for index, id in enumerate(_statistics(op), 1):
         rewrite.op("Identity" if kind is FLOAT else "Cast", f"{y}/{index}", into=id, to=kind.onnx)
-    return rewrite.ops
 
 
-def _running(graph: Graph, op: Op, replicas: int) -> list[Op]:
+def _running(node: Node, replicas: int) -> list[Op]:
     """The ops that update running statistics; aiGraphcore uses the sample variance (divisor n - 1)."""
-    data, momentum = graph.tensor(op.inputs[0]), op.attributes.get("momentum", 0.9)
-    count = replicas * (data.nelms // max(data.shape[1], 1) if op.attributes.get("spatial", 1) else data.shape[0])
+    op, data, momentum = node.op, node.input(0), node.attribute("momentum", 0.9)
+    count = replicas * (data.nelms // max(data.shape[1], 1) if node.attribute("spatial", 1) else data.shape[0])
     unbiased = count / max(count - 1, 1) if op.domain == GRAPHCORE else 1.0
     takes = (1 - momentum, (1 - momentum) * unbiased)
     rows = zip(op.inputs[3:5], _statistics(op), op.outputs[1:3], takes, strict=True)
@@ -135,40 +141,26 @@ def _train_shape(node: Node) -> OutputTypes:
     return [(x.dtype, x.shape), (scale.dtype, scale.shape), (scale.dtype, scale.shape), (FLOAT, scale.shape)]
 
 
-def _channels(bound: BoundOp) -> tuple[int, int]:
-    """Rows and columns of [C, H, W, N]."""
-    x = bound.outputs[0]
-    return x.shape[1], x.size // max(x.shape[1], 1)
-
-
 def _batch_train(bound: BoundOp) -> Call:
     x, scale, bias = (bound.input(i) for i in range(3))
     y, mean, variance, inverse = bound.outputs
-    rows, columns = _channels(bound)
     return norm(
-        "row", storage(x), scale, bias, storage(y), mean, variance, inverse,
-        epsilon=epsilon_of(bound.node), rows=rows, columns=columns,
+        "row", *channel_rows(x), epsilon_of(bound.node), x=storage(x), scale=scale, bias=bias, y=storage(y),
+        mean=mean, variance=variance, inverse=inverse,
     )  # fmt: skip
 
 
 def _batch_grad(bound: BoundOp) -> Call:
     g, x, scale, mean, inverse = (bound.input(i) for i in range(5))
     dx, dscale, dbias = bound.outputs
-    rows, columns = _channels(bound)
     return norm_grad(
-        "row", storage(g), storage(x), scale, mean, inverse, storage(dx), dscale, dbias, rows=rows, columns=columns
-    )
+        "row", *channel_rows(x), g=storage(g), x=storage(x), scale=scale, mean=mean, inverse=inverse, dx=storage(dx),
+        dscale=dscale, dbias=dbias,
+    )  # fmt: skip
 
 
 def _running_mean(bound: BoundOp) -> Call:
-    old, batch, new, share = bound.input(0), bound.input(1), bound.outputs[0], bound.scratch[0]
-    keep, take = (scalar(bound.node.attribute(name, 0.0)) for name in ("keep", "take"))
-    share = share.reshape(batch.shape)
-    return call_chain(
-        partial(np.multiply, batch, take, share),
-        partial(np.multiply, old, keep, new),
-        partial(np.add, new, share, new),
-    )
+    return running_mean(bound, *(scalar(bound.node.attribute(name, 0.0)) for name in ("keep", "take")))
 
 
 def _batch_infer(bound: BoundOp) -> Call:

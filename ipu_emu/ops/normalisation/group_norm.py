@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Rewrite, Value, call_chain, per_element
@@ -69,12 +68,12 @@ def _group(bound: BoundOp) -> Call:
     rows, columns = _rows(bound)
     x, steps = _in_rows(bound.input(0))
     out = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
-    settings: dict[str, Any] = {"epsilon": epsilon_of(bound.node), "rows": rows, "columns": columns}
-    if _per_column(bound.node):
-        steps.append(norm("column", x, scale, bias, out, mean, variance, inverse, **settings))
-    else:
-        ones, zeros = np.ones(rows, np.float32), np.zeros(rows, np.float32)
-        steps.append(norm("row", x, ones, zeros, out, mean, variance, inverse, **settings))
+    per, factors = "column", {"scale": scale, "bias": bias}
+    if not _per_column(bound.node):
+        per, factors = "row", {"scale": np.ones(rows, np.float32), "bias": np.zeros(rows, np.float32)}
+    statistics = {"mean": mean, "variance": variance, "inverse": inverse}
+    steps.append(norm(per, rows, columns, epsilon_of(bound.node), x=x, **factors, y=out, **statistics))
+    if per == "row":
         steps.append(partial(np.multiply, out, scale.reshape(_wide(y.shape)), out))
         steps.append(partial(np.add, out, bias.reshape(_wide(y.shape)), out))
     if out is not y:
@@ -97,7 +96,8 @@ def _group_grad(bound: BoundOp) -> Call:
     if _per_column(bound.node):
         sums = [a if a.dtype == np.float32 else s for a, s in zip((dscale, dbias), bound.scratch[:2], strict=True)]
         steps += [partial(total.fill, 0) for total in sums]
-        steps.append(norm_grad("column", g, x, scale, mean, inverse, out, *sums, rows=rows, columns=columns))
+        results = {"dx": out, "dscale": sums[0], "dbias": sums[1]}
+        steps.append(norm_grad("column", rows, columns, g=g, x=x, scale=scale, mean=mean, inverse=inverse, **results))
         steps += [
             partial(np.copyto, a, s, casting="same_kind")
             for a, s in zip((dscale, dbias), sums, strict=True)
@@ -107,16 +107,15 @@ def _group_grad(bound: BoundOp) -> Call:
         scaled = bound.scratch[2].reshape(g.shape)
         axes = (0, *range(2, g.ndim))
         ones, spare = np.ones(rows, np.float32), np.zeros((2, rows), np.float32)
-        by_row = (rows, columns)
-        normal = scaled.reshape(by_row)
+        normal, results = scaled.reshape(rows, columns), {"dx": out, "dscale": spare[0], "dbias": spare[1]}
         steps += [
-            partial(np.subtract, x.reshape(by_row), mean[:, None], normal),
+            partial(np.subtract, x.reshape(rows, columns), mean[:, None], normal),
             partial(np.multiply, normal, inverse[:, None], normal),
             partial(np.multiply, scaled, g, scaled),
             axis_sum(scaled, dscale, axes),
             axis_sum(g, dbias, axes),
             partial(np.multiply, g, scale.reshape(_wide(g.shape)), scaled),
-            norm_grad("row", scaled, x, ones, mean, inverse, out, spare[0], spare[1], rows=rows, columns=columns),
+            norm_grad("row", rows, columns, g=scaled, x=x, scale=ones, mean=mean, inverse=inverse, **results),
         ]
     if out is not dx:
         steps.append(partial(np.copyto, dx, out))
@@ -128,21 +127,20 @@ def _group_grad_workspace(node: Node) -> list[int]:
     return [channels, channels, 0 if _per_column(node) else node.outputs[0].nelms]
 
 
-def _in_order(graph: Graph, op: Op) -> list[Op] | None:
+def _in_order(rewrite: Rewrite, node: Node) -> None:
     """Strided groups as consecutive ones: the channels change their order, and back."""
-    if not op.attributes.get(STRIDED):
-        return None
-    groups, rewrite = int(op.attributes["num_groups"]), Rewrite(graph, op)
-    channels = np.arange(rewrite.shape(op.inputs[0])[1])
+    if not node.op.attributes.get(STRIDED):
+        return
+    groups = int(node.op.attributes["num_groups"])
+    channels = np.arange(rewrite.shape(node.op.inputs[0])[1])
     order = channels.reshape(-1, groups).T.reshape(-1)
     there, back = rewrite.constant(order), rewrite.constant(np.argsort(order))
-    inputs = [rewrite.op("Gather", id, there, axis=axis) for id, axis in zip(op.inputs, (1, 0, 0), strict=True)]
-    attributes = {name: value for name, value in op.attributes.items() if not name.startswith("__")}
-    ids = (f"{op.outputs[0]}/in_order", *op.outputs[1:])
+    inputs = [rewrite.op("Gather", id, there, axis=axis) for id, axis in zip(node.op.inputs, (1, 0, 0), strict=True)]
+    attributes = {name: value for name, value in node.op.attributes.items() if not name.startswith("__")}
+    ids = (f"{node.op.outputs[0]}/in_order", *node.op.outputs[1:])
     annotated = {**rewrite.annotations, **attributes, STRIDED: 0}
-    rewrite.ops.append(replace(op, inputs=tuple(inputs), outputs=ids, attributes=annotated))
-    rewrite.op("Gather", ids[0], back, into=op.outputs[0], axis=1)
-    return rewrite.ops
+    rewrite.ops.append(replace(node.op, inputs=tuple(inputs), outputs=ids, attributes=annotated))
+    rewrite.op("Gather", ids[0], back, into=node.op.outputs[0], axis=1)
 
 
 _cost = per_element(8)

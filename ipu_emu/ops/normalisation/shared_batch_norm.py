@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.communication.collective_ops import GROUP, MEAN, MEAN_OPERATOR, OPERATOR
 from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, always, flops
-from ipu_emu.ops.core.kernel_helpers import in_float32, storage
+from ipu_emu.ops.core.kernel_helpers import channel_rows, epsilon_of, in_float32, storage
 from ipu_emu.ops.core.row_kernels import norm_slopes, row_moments, shared_norm, shared_norm_grad
+from ipu_emu.ops.core.shape_rules import like_second
 
 #: The attribute with the number of replicas that share statistics.
 GROUP_SIZE = "__batch_norm_replica_group_size"
@@ -42,16 +42,6 @@ def _slopes_shape(node: Node) -> OutputTypes:
     return [(FLOAT, (2 * scale.nelms,)), *[(scale.dtype, scale.shape)] * 2]
 
 
-def _shared_grad_shape(node: Node) -> OutputTypes:
-    x = node.input(1)
-    return [(x.dtype, x.shape)]
-
-
-def _rows(x: NDArray[Any]) -> tuple[int, int]:
-    """Rows and columns of [C, H, W, N]."""
-    return x.shape[1], x.size // max(x.shape[1], 1)
-
-
 def _two(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """The first and the second number of each channel."""
     first, second = values.reshape(2, -1)
@@ -59,34 +49,37 @@ def _two(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _moments(bound: BoundOp) -> Call:
-    x = bound.input(0)
-    rows, columns = _rows(x)
-    return row_moments(storage(x), *_two(bound.outputs[0]), rows=rows, columns=columns)
+    x, (mean, square) = bound.input(0), _two(bound.outputs[0])
+    return row_moments(*channel_rows(x), x=storage(x), mean=mean, square=square)
 
 
 def _shared(bound: BoundOp) -> Call:
     x, scale, bias, moments = (bound.input(index) for index in range(4))
     y, mean, variance, inverse = bound.outputs
-    epsilon, (rows, columns) = float(np.float32(bound.node.attribute("epsilon", 1e-5))), _rows(x)
+    first, second = _two(moments)
     return shared_norm(
-        storage(x), scale, bias, *_two(moments), storage(y), mean, variance, inverse,
-        epsilon=epsilon, rows=rows, columns=columns,
+        *channel_rows(x), epsilon_of(bound.node), x=storage(x), scale=scale, bias=bias, first=first, second=second,
+        y=storage(y), mean=mean, variance=variance, inverse=inverse,
     )  # fmt: skip
 
 
 def _slopes(bound: BoundOp) -> Call:
     g, x, _, mean, inverse = (bound.input(index) for index in range(5))
     means, dscale, dbias = bound.outputs
-    rows, columns = _rows(x)
-    return norm_slopes(storage(g), storage(x), mean, inverse, *_two(means), dscale, dbias, rows=rows, columns=columns)
+    first, second = _two(means)
+    return norm_slopes(
+        *channel_rows(x), g=storage(g), x=storage(x), mean=mean, inverse=inverse, first=first, second=second,
+        dscale=dscale, dbias=dbias,
+    )  # fmt: skip
 
 
 def _shared_grad(bound: BoundOp) -> Call:
     g, x, scale, mean, inverse, means = (bound.input(index) for index in range(6))
-    dx, (rows, columns) = storage(bound.outputs[0]), _rows(x)
+    dx, (first, second) = storage(bound.outputs[0]), _two(means)
     return shared_norm_grad(
-        storage(g), storage(x), scale, mean, inverse, *_two(means), dx, rows=rows, columns=columns
-    )
+        *channel_rows(x), g=storage(g), x=storage(x), scale=scale, mean=mean, inverse=inverse, first=first,
+        second=second, dx=dx,
+    )  # fmt: skip
 
 
 def _adjoint(d: Adjoint) -> list[Value | None]:
@@ -133,7 +126,7 @@ OPS = [
     OpDef(
         SHARED_GRAD,
         (6, 6),
-        _shared_grad_shape,
+        like_second,
         in_float32(_shared_grad),
         flops(lambda node: 4 * node.input(1).nelms),
         batch_innermost=(0, 1, 6),

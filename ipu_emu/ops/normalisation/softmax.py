@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import prod
 
-from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, always, call_chain, input_node, per_element
+from ipu_emu.ops.core import BoundOp, Call, Kernel, Node, OpDef, OutputTypes, always, call_chain, per_element
 from ipu_emu.ops.core.kernel_helpers import in_float32, view, with_contiguous_operands
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.row_kernels import log_softmax, log_softmax_grad, softmax, softmax_grad
@@ -28,21 +28,19 @@ def _shape(node: Node) -> OutputTypes:
     return same(node)
 
 
-def _along_one_axis(graph: Graph, op: Op) -> list[Op] | None:
+def _along_one_axis(rewrite: Rewrite, node: Node) -> None:
     """From opset 13 on these ops act along one axis; in older opsets, on all axes from ``axis`` on."""
-    if op.version < 13:
-        return None
-    rewrite, node = Rewrite(graph, op), input_node(graph, op)
+    if node.op.version < 13:
+        return
     last = node.input(0).rank - 1
     axis = axis_of(node, node.attribute("axis", -1))
     perm = list(range(last + 1))
     perm[axis], perm[last] = last, axis
     if axis == last:
-        rewrite.op(op.type, op.inputs[0], into=op.outputs[0], axis=last)
-        return rewrite.ops
-    turned = rewrite.op("Transpose", op.inputs[0], perm=perm)
-    rewrite.op("Transpose", rewrite.op(op.type, turned, axis=last), into=op.outputs[0], perm=perm)
-    return rewrite.ops
+        rewrite.op(node.op.type, node.op.inputs[0], into=node.op.outputs[0], axis=last)
+        return
+    turned = rewrite.op("Transpose", node.op.inputs[0], perm=perm)
+    rewrite.op("Transpose", rewrite.op(node.op.type, turned, axis=last), into=node.op.outputs[0], perm=perm)
 
 
 def _hardmax(bound: BoundOp) -> Call:
@@ -50,8 +48,9 @@ def _hardmax(bound: BoundOp) -> Call:
     return partial(mark_largest, view(bound.input(0), rows), view(bound.outputs[0], rows))
 
 
-def _softmax(bound: BoundOp) -> Call:
-    return softmax(bound.input(0), bound.outputs[0], *_rows(bound.node))
+def _of_rows(function: Callable[..., Call]) -> Kernel:
+    """The kernel of ``function(*operands, rows, columns)``."""
+    return with_contiguous_operands(lambda bound: function(*bound.inputs, *bound.outputs, *_rows(bound.node)))
 
 
 def _log_softmax(bound: BoundOp) -> Call:
@@ -65,21 +64,13 @@ def _two_per_row(node: Node) -> list[int]:
     return [_rows(node)[0] * max(node.input(0).dtype.itemsize, 4) // 4] * 2
 
 
-def _softmax_grad(bound: BoundOp) -> Call:
-    return softmax_grad(bound.input(0), bound.input(1), bound.outputs[0], *_rows(bound.node))
-
-
-def _log_softmax_grad(bound: BoundOp) -> Call:
-    return log_softmax_grad(bound.input(0), bound.input(1), bound.outputs[0], *_rows(bound.node))
-
-
 OPS = [
     OpDef("Hardmax", (1, 1), _shape, with_contiguous_operands(_hardmax), per_element(1), expand=_along_one_axis),
     OpDef(
         "Softmax",
         (1, 1),
         _shape,
-        in_float32(with_contiguous_operands(_softmax)),
+        in_float32(_of_rows(softmax)),
         per_element(12),
         lambda d: d.g.op("SoftmaxGrad", d.y, axis=d.attribute("axis", 1)),
         expand=_along_one_axis,
@@ -95,19 +86,6 @@ OPS = [
         _two_per_row,
         expand=_along_one_axis,
     ),
-    OpDef(
-        "SoftmaxGrad",
-        (2, 2),
-        _shape,
-        in_float32(with_contiguous_operands(_softmax_grad)),
-        per_element(4),
-        takes_half=always,
-    ),
-    OpDef(
-        "LogSoftmaxGrad",
-        (2, 2),
-        _shape,
-        with_contiguous_operands(_log_softmax_grad),
-        per_element(11),
-    ),
+    OpDef("SoftmaxGrad", (2, 2), _shape, in_float32(_of_rows(softmax_grad)), per_element(4), takes_half=always),
+    OpDef("LogSoftmaxGrad", (2, 2), _shape, _of_rows(log_softmax_grad), per_element(11)),
 ]

@@ -6,15 +6,10 @@ from functools import reduce
 
 import numpy as np
 
-from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, expanded_op, flops
 from ipu_emu.ops.core.sliding_windows import Windows
 
 _WINDOW = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
-
-
-def _windows(node: Node) -> Windows:
-    return Windows.of(node, node.input(0).shape[2:], tuple(node.attribute("kernel_shape", [])))
 
 
 def _checked(node: Node) -> tuple[int, ...]:
@@ -29,7 +24,7 @@ def _p(node: Node) -> float:
 
 
 def _shape(node: Node) -> OutputTypes:
-    return [(node.input(0).dtype, (*_checked(node)[:2], *_windows(node).output))]
+    return [(node.input(0).dtype, (*_checked(node)[:2], *Windows.of_pooling(node, node.input(0).shape).output))]
 
 
 def _global_shape(node: Node) -> OutputTypes:
@@ -51,33 +46,30 @@ def _power(rewrite: Rewrite, node: Node, id: str, p: float) -> str:
     return rewrite.op("Pow", id, rewrite.constant(np.array(p, node.input(0).dtype.numpy)))
 
 
-def _root(rewrite: Rewrite, node: Node, id: str) -> list[Op]:
+def _root(rewrite: Rewrite, node: Node, id: str) -> None:
     p = _p(node)
     root = rewrite.op("Sqrt", id) if p == 2 else _power(rewrite, node, id, 1 / p)
     rewrite.op("Identity", root, into=node.op.outputs[0])
-    return rewrite.ops
 
 
-def _expand(graph: Graph, op: Op) -> list[Op]:
+def _expand(rewrite: Rewrite, node: Node) -> None:
     """Average pooling of |x|^p, times the number of elements in each window, to the power 1/p."""
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
-    windows = _windows(node)
-    attributes = {name: op.attributes[name] for name in _WINDOW if name in op.attributes}
+    windows = Windows.of_pooling(node, node.input(0).shape)
+    attributes = {name: node.op.attributes[name] for name in _WINDOW if name in node.op.attributes}
     means = rewrite.op("AveragePool", _powers(rewrite, node), **attributes)
     axes = [np.array(windows.counts(axis, padding=False)) for axis in range(len(windows.input))]
     counts = reduce(np.multiply.outer, axes).astype(node.input(0).dtype.numpy)
-    return _root(rewrite, node, rewrite.op("Mul", means, rewrite.constant(counts)))
+    _root(rewrite, node, rewrite.op("Mul", means, rewrite.constant(counts)))
 
 
-def _expand_global(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
+def _expand_global(rewrite: Rewrite, node: Node) -> None:
     axes = list(range(2, node.input(0).rank))
-    return _root(rewrite, node, rewrite.op("ReduceSum", _powers(rewrite, node), axes=axes, keepdims=1))
+    _root(rewrite, node, rewrite.op("ReduceSum", _powers(rewrite, node), axes=axes, keepdims=1))
 
 
 _cost = flops(lambda node: 3 * node.input(0).nelms)
 
 OPS = [
-    OpDef("LpPool", (1, 1), _shape, replaced_before_run, _cost, expand=_expand),
-    OpDef("GlobalLpPool", (1, 1), _global_shape, replaced_before_run, _cost, expand=_expand_global),
+    expanded_op("LpPool", (1, 1), _shape, _expand, _cost),
+    expanded_op("GlobalLpPool", (1, 1), _global_shape, _expand_global, _cost),
 ]

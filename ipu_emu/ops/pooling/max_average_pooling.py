@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
-from ipu_emu.graph import Graph, Op
+from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import INT64
 from ipu_emu.ops.codegen.window_maxima import window_maxima_call, window_maxima_gradient_call
 from ipu_emu.ops.core import Node, OutputTypes, Rewrite, flops
 from ipu_emu.ops.core.kernel_helpers import view
-from ipu_emu.ops.core.op_definition import BoundOp, Call, Expand, OpDef, replaced_before_run
+from ipu_emu.ops.core.op_definition import BoundOp, Call, Expand, OpDef, expanded_op
 from ipu_emu.ops.core.shape_rules import like_second, shape_attribute
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.core.spatial_rank import pooling_as_2d
@@ -127,28 +127,28 @@ def average_pool_grad(g: NDArray[Any], dx: NDArray[Any], counts: NDArray[Any], n
 # Ops
 
 
-def _windows(node: Node, data: tuple[int, ...]) -> Windows:
-    return Windows.of(node, data[2:], tuple(node.attribute("kernel_shape", [])))
-
-
-def _shape(node: Node) -> OutputTypes:
+def _data(node: Node) -> Tensor:
     x = node.input(0)
     if x.rank < 3:
         raise node.fail(f"data must be [N, C, ...], found {x}")
-    pooled = x.dtype, (*x.shape[:2], *_windows(node, x.shape).output)
+    return x
+
+
+def _shape(node: Node) -> OutputTypes:
+    x = _data(node)
+    pooled = x.dtype, (*x.shape[:2], *Windows.of_pooling(node, x.shape).output)
     if len(node.op.outputs) > 1 and node.op.type == "MaxPool":
         return [pooled, (INT64, pooled[1])]
     return [pooled]
 
 
-def _max_expand(graph: Graph, op: Op) -> list[Op] | None:
-    """If the op has an output for the indices of the maxima, compute them by a separate op."""
-    if len(op.outputs) == 1:
-        return pooling_as_2d(graph, op)
-    rewrite = Rewrite(graph, op)
-    y = rewrite.op("MaxPool", *op.inputs, into=op.outputs[0], **op.attributes)
-    rewrite.op("MaxPoolPlaces", op.inputs[0], y, into=op.outputs[1], **op.attributes)
-    return rewrite.ops
+def _max_expand(rewrite: Rewrite, node: Node) -> None:
+    """If the op has an output for the indices of the maxima, compute them by a separate node.op."""
+    if len(node.op.outputs) == 1:
+        pooling_as_2d(rewrite, node)
+        return
+    y = rewrite.op("MaxPool", *node.op.inputs, into=node.op.outputs[0], **node.op.attributes)
+    rewrite.op("MaxPoolPlaces", node.op.inputs[0], y, into=node.op.outputs[1], **node.op.attributes)
 
 
 def _lines(array: NDArray[Any]) -> NDArray[Any]:
@@ -172,14 +172,14 @@ def _max_pool(bound: BoundOp) -> Call:
     if compiled:
         return compiled
     row = bound.scratch[0].view(x.dtype)[: x.shape[3] * x.shape[0]].reshape(x.shape[3], x.shape[0])
-    return partial(max_pool, _lines(x), _lines(y), row, _numbers(_windows(bound.node, x.shape)))
+    return partial(max_pool, _lines(x), _lines(y), row, _numbers(Windows.of_pooling(bound.node, x.shape)))
 
 
 def _compiled_max_pool(node: Node, x: NDArray[Any], y: NDArray[Any]) -> Call | None:
     """The compiled kernel; None for element types and windows that it does not support."""
     if x.dtype != np.float32:
         return None
-    return window_maxima_call(*map(_images, (x, y)), *_taps(_windows(node, x.shape)))
+    return window_maxima_call(*map(_images, (x, y)), *_taps(Windows.of_pooling(node, x.shape)))
 
 
 def _images(array: NDArray[Any]) -> NDArray[Any]:
@@ -195,7 +195,7 @@ def _taps(windows: Windows) -> list[NDArray[np.int64]]:
 
 def _max_pool_grad(bound: BoundOp) -> Call:
     g, x, y, dx = bound.input(0), bound.input(1), bound.input(2), bound.outputs[0]
-    arrays, windows = (g, x, y, dx), _windows(bound.node, x.shape)
+    arrays, windows = (g, x, y, dx), Windows.of_pooling(bound.node, x.shape)
     if all(array.dtype == np.float32 for array in arrays):
         compiled = window_maxima_gradient_call(*map(_images, arrays), *_taps(windows))
         if compiled:
@@ -206,13 +206,13 @@ def _max_pool_grad(bound: BoundOp) -> Call:
 
 def _average_pool(bound: BoundOp) -> Call:
     x, y = bound.input(0), bound.outputs[0]
-    windows = _windows(bound.node, x.shape)
+    windows = Windows.of_pooling(bound.node, x.shape)
     return partial(average_pool, _lines(x), _lines(y), _counts(bound.node, windows), _numbers(windows))
 
 
 def _average_pool_grad(bound: BoundOp) -> Call:
     g, dx = bound.input(0), bound.outputs[0]
-    windows = _windows(bound.node, dx.shape)
+    windows = Windows.of_pooling(bound.node, dx.shape)
     return partial(average_pool_grad, _lines(g), _lines(dx), _counts(bound.node, windows), _numbers(windows))
 
 
@@ -227,20 +227,16 @@ def _batch(node: Node) -> list[int]:
 
 
 def _global_shape(node: Node) -> OutputTypes:
-    x = node.input(0)
-    if x.rank < 3:
-        raise node.fail(f"data must be [N, C, ...], found {x}")
+    x = _data(node)
     return [(x.dtype, (*x.shape[:2], *(1 for _ in x.shape[2:])))]
 
 
 def _global(type: str) -> Expand:
     """Expand a global pooling, which reduces each channel of a sample to one number."""
 
-    def expand(graph: Graph, op: Op) -> list[Op]:
-        rewrite = Rewrite(graph, op)
-        axes = list(range(2, len(rewrite.shape(op.inputs[0]))))
-        rewrite.op(type, op.inputs[0], into=op.outputs[0], axes=axes, keepdims=1)
-        return rewrite.ops
+    def expand(rewrite: Rewrite, node: Node) -> None:
+        axes = list(range(2, len(rewrite.shape(node.op.inputs[0]))))
+        rewrite.op(type, node.op.inputs[0], into=node.op.outputs[0], axes=axes, keepdims=1)
 
     return expand
 
@@ -270,7 +266,7 @@ OPS = [
         batch_innermost=(0, -1),
         expand=pooling_as_2d,
     ),
-    OpDef("GlobalAveragePool", (1, 1), _global_shape, replaced_before_run, _cost, expand=_global("ReduceMean")),
-    OpDef("GlobalMaxPool", (1, 1), _global_shape, replaced_before_run, _cost, expand=_global("ReduceMax")),
+    expanded_op("GlobalAveragePool", (1, 1), _global_shape, _global("ReduceMean"), _cost),
+    expanded_op("GlobalMaxPool", (1, 1), _global_shape, _global("ReduceMax"), _cost),
     OpDef("AveragePoolGrad", (1, 1), shape_attribute, _average_pool_grad, _cost, batch_innermost=(0, -1)),
 ]

@@ -24,7 +24,7 @@ _Array = Any
 
 def _places(node: Node, x: _Array, y: _Array) -> _Array:
     """The flat index of the first element of each window of x that equals the maximum in y, or is NaN."""
-    windows = Windows.of(node, x.shape[2:], tuple(node.attribute("kernel_shape", [])))
+    windows = Windows.of_pooling(node, x.shape)
     numbers = _numbered(x.shape, columns_first=bool(node.attribute("storage_order", 0)))
     indices = np.full(y.shape, -1, np.int64)
     for taps in product(*(windows.places(axis) for axis in range(len(windows.input)))):

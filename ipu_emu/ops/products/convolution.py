@@ -23,7 +23,8 @@ _FEW_FOR_DATA, _FEW_FOR_WEIGHTS = 96, 512
 # Shapes
 
 
-def _windows(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> Windows:
+def _windows(node: Node) -> Windows:
+    data, weights = _shapes(node)
     return Windows.of(node, data[2:], weights[2:])
 
 
@@ -43,57 +44,59 @@ def _shape(node: Node) -> OutputTypes:
         )
     if node.has_input(2) and node.input(2).shape != w.shape[:1]:
         raise node.fail(f"bias {node.input(2)} must have shape [{w.shape[0]}]")
-    return [(x.dtype, (x.shape[0], w.shape[0], *_windows(node, x.shape, w.shape).output))]
+    return [(x.dtype, (x.shape[0], w.shape[0], *_windows(node).output))]
 
 
 # Ops
 
 
-def _direct_way(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> Direct | None:
+def _direct_way(node: Node) -> Direct | None:
     """The direct convolution, or None unless a row fills a short vector register."""
+    data, weights = _shapes(node)
     if 0 in (*data, *weights):
         return None
-    sizes, groups = (_windows(node, data, weights), data[0], data[1], weights[0]), node.attribute("group", 1)
+    sizes, groups = (_windows(node), data[0], data[1], weights[0]), node.attribute("group", 1)
     direct = Direct(*sizes) if groups == 1 else Grouped(*sizes, groups)
     return direct if direct.fits() else None
 
 
-def _gathered(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> Gathered:
-    return Gathered(_windows(node, data, weights), data[0], weights, node.attribute("group", 1))
+def _shapes(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shapes of the data and of the weights."""
+    shape = tuple(node.attribute("shape", []))
+    if node.op.type == "ConvWeightGrad":
+        return node.input(1).shape, shape
+    return shape if node.op.type == "ConvDataGrad" else node.input(0).shape, node.input(1).shape
 
 
-def _data_way(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> Direct | Gathered:
-    """The way of the data gradient: images of few pixels would read all weights for a few products each."""
-    direct = _direct_way(node, data, weights)
-    if direct is None or _has_few_pixels(node, data, weights, _FEW_FOR_DATA):
-        return _gathered(node, data, weights)
+def _way(node: Node) -> Direct | Gathered:
+    """The way to compute a convolution or a gradient.
+
+    The direct data gradient of images of few pixels would read all weights for a few products each; the dot products
+    of the direct weight gradient would mostly add up the lanes of their vectors.
+    """
+    direct, (data, weights) = _direct_way(node), _shapes(node)
+    windows, groups = _windows(node), node.attribute("group", 1)
+    most = {"ConvDataGrad": _FEW_FOR_DATA, "ConvWeightGrad": _FEW_FOR_WEIGHTS}.get(node.op.type, -1)
+    few = groups == 1 and data[0] * prod(windows.output) <= most
+    if direct is None or few or (node.op.type == "ConvWeightGrad" and not direct.fits_weights()):
+        return Gathered(windows, data[0], weights, groups)
     return direct
 
 
-def _weights_way(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> Direct | Gathered:
-    """The way of the weight gradient: dot products of few pixels would mostly add up the lanes of their vectors."""
-    direct = _direct_way(node, data, weights)
-    if direct is None or not direct.fits_weights() or _has_few_pixels(node, data, weights, _FEW_FOR_WEIGHTS):
-        return _gathered(node, data, weights)
-    return direct
-
-
-def _has_few_pixels(node: Node, data: tuple[int, ...], weights: tuple[int, ...], most: int) -> bool:
-    pixels = data[0] * prod(_windows(node, data, weights).output)
-    return node.attribute("group", 1) == 1 and pixels <= most
+def _is_direct(node: Node) -> bool:
+    return isinstance(_way(node), Direct)
 
 
 def _conv(bound: BoundOp) -> Call:
     x, w, y = bound.input(0), bound.input(1), bound.outputs[0]
-    way = _direct_way(bound.node, x.shape, w.shape) or _gathered(bound.node, x.shape, w.shape)
     bias = bound.input(2) if bound.node.has_input(2) else None
-    return call_chain(*way.forward(x, w, bias, y, bound.scratch))
+    return call_chain(*_way(bound.node).forward(x, w, bias, y, bound.scratch))
 
 
 def _conv_with(bound: BoundOp, store: FusedStore) -> Call | None:
     """The convolution that stores a function of its results."""
     x, w, y = bound.input(0), bound.input(1), bound.outputs[0]
-    direct = _direct_way(bound.node, x.shape, w.shape)
+    direct = _direct_way(bound.node)
     if direct is None or not store.fits(["full"]):
         return None
     bias = bound.input(2) if bound.node.has_input(2) else None
@@ -102,30 +105,16 @@ def _conv_with(bound: BoundOp, store: FusedStore) -> Call | None:
 
 def _data_grad(bound: BoundOp) -> Call:
     g, w, dx = bound.input(0), bound.input(1), bound.outputs[0]
-    return call_chain(*_data_way(bound.node, dx.shape, w.shape).data_gradient(g, w, dx, bound.scratch))
+    return call_chain(*_way(bound.node).data_gradient(g, w, dx, bound.scratch))
 
 
 def _weight_grad(bound: BoundOp) -> Call:
     g, x, dw = bound.input(0), bound.input(1), bound.outputs[0]
-    return call_chain(*_weights_way(bound.node, x.shape, dw.shape).weight_gradient(g, x, dw, bound.scratch))
+    return call_chain(*_way(bound.node).weight_gradient(g, x, dw, bound.scratch))
 
 
-def _conv_workspace(node: Node) -> list[int]:
-    x, w = node.input(0), node.input(1)
-    direct = _direct_way(node, x.shape, w.shape)
-    return direct.workspace(half=x.dtype is FLOAT16) if direct else _gathered(node, x.shape, w.shape).workspace()
-
-
-def _data_grad_workspace(node: Node) -> list[int]:
-    shape, w = tuple(node.attribute("shape", [])), node.input(1)
-    way = _data_way(node, shape, w.shape)
-    return way.data_workspace(half=w.dtype is FLOAT16) if isinstance(way, Direct) else way.data_workspace()
-
-
-def _weight_grad_workspace(node: Node) -> list[int]:
-    x, shape = node.input(1), tuple(node.attribute("shape", []))
-    way = _weights_way(node, x.shape, shape)
-    return way.weights_workspace(half=x.dtype is FLOAT16) if isinstance(way, Direct) else way.weights_workspace()
+def _is_half(node: Node) -> bool:
+    return node.input(1).dtype is FLOAT16
 
 
 def _grad(d: Adjoint) -> list[Value | None]:
@@ -144,19 +133,10 @@ def _data_grad_rule(d: Adjoint) -> list[Value | None]:
     return [d.g.op("Conv", w, **attributes), x.op("ConvWeightGrad", d.g, shape=list(w.tensor.shape), **attributes)]
 
 
-def _conv_flops(node: Node) -> int:
-    w = node.input(1).shape
-    return 2 * node.outputs[0].nelms * prod(w[1:])
-
-
-def _data_grad_flops(node: Node) -> int:
-    w = node.input(1).shape
-    return 2 * node.input(0).nelms * prod(w[1:])
-
-
-def _weight_grad_flops(node: Node) -> int:
-    w = node.outputs[0].shape
-    return 2 * node.input(0).nelms * prod(w[1:])
+@flops
+def _work(node: Node) -> int:
+    results = node.outputs[0] if node.op.type == "Conv" else node.input(0)
+    return 2 * results.nelms * prod(_shapes(node)[1][1:])
 
 
 OPS = [
@@ -165,11 +145,11 @@ OPS = [
         (2, 3),
         _shape,
         in_float32(_conv),
-        flops(_conv_flops),
+        _work,
         _grad,
-        _conv_workspace,
+        lambda node: _way(node).workspace(half=_is_half(node)),
         batch_innermost=(0, -1),
-        takes_half=lambda node: _direct_way(node, node.input(0).shape, node.input(1).shape) is not None,
+        takes_half=_is_direct,
         expand=convolution_as_2d,
         fused_store=_conv_with,
     ),
@@ -179,21 +159,21 @@ OPS = [
         (2, 2),
         shape_attribute,
         in_float32(_data_grad),
-        flops(_data_grad_flops),
+        _work,
         _data_grad_rule,
-        _data_grad_workspace,
+        lambda node: _way(node).data_workspace(half=_is_half(node)),
         batch_innermost=(0, -1),
-        takes_half=lambda node: isinstance(_data_way(node, node.outputs[0].shape, node.input(1).shape), Direct),
+        takes_half=_is_direct,
     ),
     OpDef(
         "ConvWeightGrad",
         (2, 2),
         shape_attribute,
         in_float32(_weight_grad),
-        flops(_weight_grad_flops),
+        _work,
         None,
-        _weight_grad_workspace,
+        lambda node: _way(node).weights_workspace(half=_is_half(node)),
         batch_innermost=(0, 1),
-        takes_half=lambda node: isinstance(_weights_way(node, node.input(1).shape, node.outputs[0].shape), Direct),
+        takes_half=_is_direct,
     ),
 ]

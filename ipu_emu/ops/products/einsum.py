@@ -13,8 +13,7 @@ from math import prod
 
 import numpy as np
 
-from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, expanded_op, flops
 
 #: Axes by their letters; the axes of "..." are numbers, 0 for the last one.
 _Axes = list[str]
@@ -114,18 +113,16 @@ class _Product:
         return self.rewrite.op("ReshapeTo", self.rewrite.op("MatMul", left, right), shape=self.shape(axes)), axes
 
 
-def _expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
+def _expand(rewrite: Rewrite, node: Node) -> None:
     operands, result = _equation(node)
     product = _Product(rewrite, _sizes(node, operands))
-    values = [product.operand(id, axes) for id, axes in zip(op.inputs, operands, strict=True)]
+    values = [product.operand(id, axes) for id, axes in zip(node.op.inputs, operands, strict=True)]
     value, others = values[0], values[1:]
     while others:
         later = {axis for _, axes in others[1:] for axis in axes}
         value, others = product.times(value, others[0], later | set(result)), others[1:]
     id, axes = product.summed(*value, set(result))
-    rewrite.op("Transpose", id, into=op.outputs[0], perm=[axes.index(axis) for axis in result])
-    return rewrite.ops
+    rewrite.op("Transpose", id, into=node.op.outputs[0], perm=[axes.index(axis) for axis in result])
 
 
 def _work(node: Node) -> int:
@@ -133,4 +130,4 @@ def _work(node: Node) -> int:
     return 2 * prod(_sizes(node, operands).values())
 
 
-OPS = [OpDef("Einsum", (1, None), _shape, replaced_before_run, flops(_work), expand=_expand)]
+OPS = [expanded_op("Einsum", (1, None), _shape, _expand, flops(_work))]

@@ -72,26 +72,12 @@ _positions_inside = jit(positions_inside)
 
 
 @jit
-def scatter_columns(
-    columns: NDArray[Any],
-    x: NDArray[Any],
-    height: int,
-    batch: int,
-    rows: int,
-    first: int,
-    kh: int,
-    kw: int,
-    sh: int,
-    sw: int,
-    ph: int,
-    pw: int,
-    dh: int,
-    dw: int,
-) -> None:
+def scatter_columns(columns: NDArray[Any], x: NDArray[Any], numbers: tuple[int, ...]) -> None:
     """The adjoint of ``gather_columns``: add every element of columns to the element of x that it was copied from.
 
     x is [C H, W N]; columns is [C kh kw rows, OW N]: a row of either is one image row of all samples.
     """
+    height, batch, rows, first, kh, kw, sh, sw, ph, pw, dh, dw = numbers
     in_width, width = x.shape[1] // batch, columns.shape[1] // batch
     for line in range(columns.shape[0]):
         k = line // rows
@@ -133,17 +119,17 @@ class Gathered:
         self.line = windows.output[1] * batch
         self.bare = windows.is_pointwise
 
-    # Scratch, in float32 elements
+    # Scratch, in float32 elements; operands of halves are converted before
 
-    def workspace(self) -> list[int]:
+    def workspace(self, *, half: bool) -> list[int]:
         rows = self._rows(_BLOCK)
         return [self._columns(rows), *self._products(rows, lambda pixels: (self._filters, self.depth, pixels))]
 
-    def data_workspace(self) -> list[int]:
+    def data_workspace(self, *, half: bool) -> list[int]:
         rows = self._rows(_BLOCK)
         return [self._columns(rows), *self._products(rows, lambda pixels: (self.depth, self._filters, pixels))]
 
-    def weights_workspace(self) -> list[int]:
+    def weights_workspace(self, *, half: bool) -> list[int]:
         rows = self._rows(_WEIGHT_BLOCK)
         single = self.groups == 1 and rows >= self.windows.output[0]
         products = self._products(rows, lambda pixels: (self._filters, pixels, self.depth))
@@ -219,8 +205,8 @@ class Gathered:
             taps = (x.shape[0], *self.windows.kernel, rows, self.windows.output[1], self.batch)
             gather = gather_columns(x, columns.reshape(taps), self.windows, first)
             lines = view(x, (x.shape[0] * x.shape[1], x.shape[2] * self.batch))
-            place = (self.windows.input[0], self.batch, rows, first, *self.windows.numbers)
-            scatter = partial(scatter_columns, by_lines, lines, *place)
+            numbers = (self.windows.input[0], self.batch, rows, first, *self.windows.numbers)
+            scatter = partial(scatter_columns, by_lines, lines, tuple(map(int, numbers)))
             yield (
                 columns.reshape(self.groups, self.depth, rows * self.line),
                 matrices[:, :, part],

@@ -20,7 +20,7 @@ from ipu_emu.ops.codegen.depthwise_kernel import DEPTHWISE, DepthwiseShape, dept
 from ipu_emu.ops.codegen.depthwise_weights import DEPTHWISE_WEIGHTS, depthwise_weights
 from ipu_emu.ops.codegen.fused_store import EXTRAS, FusedStore
 from ipu_emu.ops.codegen.matmul_calls import product_call
-from ipu_emu.ops.codegen.matmul_kernel import block_rows
+from ipu_emu.ops.codegen.matmul_kernel import row_blocks
 from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.products.direct_convolution import LEAST, Direct
@@ -90,14 +90,8 @@ class Grouped(Direct):
             weights = wide
         bias, widen = self._wide_bias(bias, scratch[2])
         channel = self.rows.length * self.columns.length * self.batch * 4
-        out, tiles = y.transpose(1, 2, 3, 0), self._tiles(y.itemsize)
-        calls = [
-            call
-            for part in tiles
-            for call in self._by_group(
-                image, weights, out, bias, part, self._tap_offsets(), self.inner * channel, store
-            )
-        ]
+        out, tiles, taps = y.transpose(1, 2, 3, 0), self._tiles(y.itemsize), self._tap_offsets()
+        calls = self._by_group(image, weights, out, bias, tiles, taps, self.inner * channel, store)
         return [*steps, *widen, *calls]
 
     def _by_channel(
@@ -121,27 +115,18 @@ class Grouped(Direct):
         weights: _Array,
         y: _Array,
         bias: _Array | None,
-        tiles: OutputBlocks,
+        tiles: Sequence[OutputBlocks],
         steps: NDArray[np.int64],
         group_bytes: int,
         store: FusedStore | None = None,
     ) -> list[Call]:
         """``weights`` [groups, rows, depth]; groups of the image are ``group_bytes`` apart."""
         rows, depth = weights.shape[1:]
-        blocks, left = divmod(rows, block_rows())
-        calls: list[Call] = []
         common: dict[str, Any] = {
             "x": image,
-            "from": tiles.origins,
-            "at": tiles.at(y.itemsize),
             "step": steps,
             "bias": bias,
             "bias_batch": 4 * rows,
-            "wide": False,
-            "tiles": len(tiles.origins),
-            "vectors": tiles.vectors,
-            "lanes": tiles.lanes,
-            "y_row": y.strides[0],
             "w_row": 4 * depth,
             "w_step": 4,
             "w_block": None,
@@ -151,10 +136,11 @@ class Grouped(Direct):
             "y_batch": rows * y.strides[0],
             "store": store,
         }
-        for first, count, high in ((0, blocks, block_rows()), (blocks * block_rows(), 1, left)):
-            if count and high:
-                calls.append(product_call(y[first:], depth, count, high, first, w=weights[:, first:], **common))
-        return calls
+        return [
+            product_call(y[first:], depth, count, high, first, w=weights[:, first:], **part.arguments(y), **common)
+            for part in tiles
+            for first, count, high in row_blocks(rows)
+        ]
 
     # Gradient of the data
 
@@ -184,7 +170,7 @@ class Grouped(Direct):
     ) -> list[Call]:
         weights = packed.reshape(self.groups, self.inner, -1)
         group_bytes = self.outer * sizes[0] * sizes[1] * self.batch * 4
-        return [call for part in tiles for call in self._by_group(image, weights, y, None, part, steps, group_bytes)]
+        return self._by_group(image, weights, y, None, tiles, steps, group_bytes)
 
     # Gradient of the weights
 

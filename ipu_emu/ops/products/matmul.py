@@ -91,8 +91,12 @@ def _matmul_workspace(node: Node) -> list[int]:
 
 
 def _matmul_grad(d: Adjoint) -> list[Value | None]:
-    """y = A' B'; A' is A or its transpose, as attributes say."""
-    a, b, g = d.inputs[0], d.inputs[1], d.g
+    return _factor_gradients(d, d.g)
+
+
+def _factor_gradients(d: Adjoint, g: Value) -> list[Value | None]:
+    """The gradients of A and B from that of A' B'; A' is A or its transpose, as attributes say."""
+    a, b = d.inputs[0], d.inputs[1]
     left, right = a.tensor.shape, b.tensor.shape
     trans_a, trans_b = d.attribute("transA", 0), d.attribute("transB", 0)
     if len(left) == 1 or len(right) == 1:
@@ -180,20 +184,11 @@ def _gemm_workspace(node: Node) -> list[int]:
 
 
 def _gemm_grad(d: Adjoint) -> list[Value | None]:
-    """y = alpha A' B' + beta C; A' is A or its transpose, as attributes say."""
-    trans_a, trans_b = d.attribute("transA", 0), d.attribute("transB", 0)
-    a, b, g = d.inputs[0], d.inputs[1], d.g.scaled(d.attribute("alpha", 1.0))
-    if trans_a:
-        da = b.op("MatMulT", g, transA=trans_b, transB=1)
-    else:
-        da = g.op("MatMulT", b, transB=1 - trans_b)
-    if trans_b:
-        db = g.op("MatMulT", a, transA=1, transB=trans_a)
-    else:
-        db = a.op("MatMulT", g, transA=1 - trans_a)
+    """y = alpha A' B' + beta C"""
+    gradients = _factor_gradients(d, d.g.scaled(d.attribute("alpha", 1.0)))
     if len(d.inputs) < 3:
-        return [da, db]
-    return [da, db, d.g.scaled(d.attribute("beta", 1.0)).summed_to(d.inputs[2].tensor.shape)]
+        return gradients
+    return [*gradients, d.g.scaled(d.attribute("beta", 1.0)).summed_to(d.inputs[2].tensor.shape)]
 
 
 def _products(node: Node) -> int:

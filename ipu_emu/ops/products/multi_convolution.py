@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_emu.graph import Graph, Op
+from ipu_emu.graph import Op
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, expanded_op, flops
 from ipu_emu.ops.core.sliding_windows import Windows
+from ipu_emu.ops.core.spatial_rank import spaced
 
 _EACH = 3
 
@@ -73,26 +74,19 @@ def _dilated(rewrite: Rewrite, x: str, shape: tuple[int, ...], spread: list[int]
     """``x`` with zeros between the elements of the spatial axes."""
     if max(spread) == 1:
         return x
-    apart = [n for size in shape[2:] for n in (size, 1)]
-    room = [n for d in spread for n in (0, d - 1)]
-    split = rewrite.op("ReshapeTo", x, shape=[*shape[:2], *apart])
-    padded = rewrite.op("Pad", split, pads=[0] * (2 + len(room)) + [0, 0, *room], mode="constant", value=0.0)
-    wide = [size * d for size, d in zip(shape[2:], spread, strict=True)]
-    joined = rewrite.op("ReshapeTo", padded, shape=[*shape[:2], *wide])
+    wide = spaced(rewrite, x, shape, spread)
     ends = [(size - 1) * d + 1 for size, d in zip(shape[2:], spread, strict=True)]
-    return rewrite.op("Slice", joined, starts=[0] * len(ends), ends=ends, axes=list(range(2, 2 + len(ends))))
+    return rewrite.op("Slice", wide, starts=[0] * len(ends), ends=ends, axes=list(range(2, 2 + len(ends))))
 
 
-def _expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
-    for index, output in enumerate(op.outputs):
+def _expand(rewrite: Rewrite, node: Node) -> None:
+    for index, output in enumerate(node.op.outputs):
         parameters = _Parameters.of(node, index)
-        x, w, *bias = (id for id in op.inputs[_EACH * index : _EACH * (index + 1)] if id)
+        x, w, *bias = (id for id in node.op.inputs[_EACH * index : _EACH * (index + 1)] if id)
         x = _dilated(rewrite, x, rewrite.shape(x), parameters.spread)
         y = rewrite.op("Conv", x, w, *bias, **parameters.conv)
         low, high = parameters.around[: len(parameters.spread)], parameters.around[len(parameters.spread) :]
         rewrite.op("Pad", y, into=output, pads=[0, 0, *low, 0, 0, *high], mode="constant", value=0.0)
-    return rewrite.ops
 
 
 def _work(node: Node) -> int:
@@ -101,4 +95,4 @@ def _work(node: Node) -> int:
     )
 
 
-OPS = [OpDef("MultiConv", (2, None), _shape, replaced_before_run, flops(_work), expand=_expand, domain=GRAPHCORE)]
+OPS = [expanded_op("MultiConv", (2, None), _shape, _expand, flops(_work), domain=GRAPHCORE)]

@@ -12,7 +12,7 @@ from ipu_emu.ops.codegen.compiled_call import call, offsets, relocation
 from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.llvm_compiler import LANES
 from ipu_emu.ops.codegen.matmul_calls import product_call
-from ipu_emu.ops.codegen.matmul_kernel import block_rows
+from ipu_emu.ops.codegen.matmul_kernel import block_rows, row_blocks
 from ipu_emu.ops.codegen.packed_matrix import lanes_within
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_taps
 from ipu_emu.ops.core.op_definition import Call
@@ -43,6 +43,18 @@ class OutputBlocks:
     def at(self, itemsize: int) -> NDArray[np.int64]:
         """Byte offsets of the tiles in an output of elements of ``itemsize`` bytes."""
         return offsets(self.row * self.out_row + self.place * itemsize)
+
+    def arguments(self, y: _Array) -> dict[str, Any]:
+        """The arguments of a product that are those of the tiles of ``y`` [rows, ...]."""
+        return {
+            "from": self.origins,
+            "at": self.at(y.itemsize),
+            "wide": False,
+            "tiles": len(self.origins),
+            "vectors": self.vectors,
+            "lanes": self.lanes,
+            "y_row": y.strides[0],
+        }
 
 
 def output_blocks(
@@ -91,27 +103,6 @@ def product_calls(
 
     The weights are packed [blocks, k, rows], or as they are stored [filters, k]. With ``depths`` only these are used.
     """
-    return [
-        call
-        for part in tiles
-        for call in _calls_of_width(image, packed, y, bias, part, steps, rows_at_a_time * part.per_row, store, depths)
-    ]
-
-
-def _calls_of_width(
-    image: _Array,
-    packed: _Array,
-    y: _Array,
-    bias: _Array | None,
-    tiles: OutputBlocks,
-    steps: NDArray[np.int64],
-    chunk: int,
-    store: FusedStore | None,
-    depths: NDArray[np.int64] | None,
-) -> list[Call]:
-    """The calls for tiles of one width: whole blocks of rows, then the remaining rows."""
-    blocks, left = divmod(y.shape[0], block_rows())
-    calls: list[Call] = []
     strides: dict[str, Any] = {"w_row": 4, "w_step": 4 * block_rows(), "w_block": 4 * block_rows() * len(steps)}
     in_rows = packed.ndim == 2
     if in_rows:
@@ -121,23 +112,17 @@ def _calls_of_width(
         strides["w_block"] = strides["w_row"] * block_rows() if in_rows else 4 * block_rows() * packed.shape[1]
     common: dict[str, Any] = {
         "x": image,
-        "from": tiles.origins,
-        "at": tiles.at(y.itemsize),
         "step": steps,
         "bias": bias,
-        "wide": False,
-        "tiles": len(tiles.origins),
-        "vectors": tiles.vectors,
-        "lanes": tiles.lanes,
-        "y_row": y.strides[0],
-        "tile_chunk": chunk,
         "store": store,
         **strides,
     }
-    for first, count, rows in ((0, blocks, block_rows()), (blocks * block_rows(), 1, left)):
-        if count and rows:
+    calls = []
+    for part in tiles:
+        own = common | part.arguments(y) | {"tile_chunk": rows_at_a_time * part.per_row}
+        for first, count, rows in row_blocks(y.shape[0]):
             weights = packed[first if in_rows else first // block_rows() :]
-            calls.append(product_call(y[first:], len(steps), count, rows, first, w=weights, **common))
+            calls.append(product_call(y[first:], len(steps), count, rows, first, w=weights, **own))
     return calls
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, expanded_op, flops
+from ipu_emu.ops.core.spatial_rank import spaced
 
 
 @dataclass(frozen=True)
@@ -80,15 +80,15 @@ def _shape(node: Node) -> OutputTypes:
     return [(x.dtype, (x.shape[0], w.shape[1] * group, *_Sizes.of(node).output))]
 
 
-def _expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
-    sizes, (x, w) = _Sizes.of(node), op.inputs[:2]
-    shape, longer = list(graph.tensor(op.outputs[0]).shape), sizes.missing(node)
+def _expand(rewrite: Rewrite, node: Node) -> None:
+    sizes, (x, w) = _Sizes.of(node), node.op.inputs[:2]
+    shape, longer = list(rewrite.graph.tensor(node.op.outputs[0]).shape), sizes.missing(node)
     if any(longer) and len(sizes.output) < 3:
         zeros = [0] * (4 + len(longer)) + longer
         x = rewrite.op("Pad", x, pads=zeros, mode="constant", value=0.0)
     if len(sizes.output) == 3:
-        return _spread(rewrite, node, sizes)
+        _spread(rewrite, node, sizes)
+        return
     is_1d = len(sizes.output) == 1
     if is_1d:
         data = [*node.input(0).shape[:2], 1, node.input(0).shape[2] + longer[0]]
@@ -105,21 +105,16 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     }
     y = rewrite.op("ConvDataGrad", x, w, shape=[*shape[:2], *sizes.output], **attributes)
     if node.has_input(2):
-        bias = rewrite.op("ReshapeTo", op.inputs[2], shape=[1, shape[1], 1, 1])
+        bias = rewrite.op("ReshapeTo", node.op.inputs[2], shape=[1, shape[1], 1, 1])
         y = rewrite.op("Add", y, bias)
-    rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=shape)
-    return rewrite.ops
+    rewrite.op("ReshapeTo", y, into=node.op.outputs[0], shape=shape)
 
 
-def _spread(rewrite: Rewrite, node: Node, sizes: _Sizes) -> list[Op]:
+def _spread(rewrite: Rewrite, node: Node, sizes: _Sizes) -> None:
     """Expand to a convolution with stride 1."""
     op, x, kernel = rewrite.original, list(node.input(0).shape), node.input(1).shape[2:]
-    between = [n for size in x[2:] for n in (size, 1)]
-    apart = rewrite.op("ReshapeTo", op.inputs[0], shape=[*x[:2], *between])
-    zeros = [n for stride in sizes.strides for n in (0, stride - 1)]
-    spread = rewrite.op("Pad", apart, pads=[0] * (2 + len(between)) + [0, 0, *zeros], mode="constant", value=0.0)
+    data = spaced(rewrite, op.inputs[0], x, sizes.strides)
     long = [size * stride for size, stride in zip(x[2:], sizes.strides, strict=True)]
-    data = rewrite.op("ReshapeTo", spread, shape=[*x[:2], *long])
     reach = [dilation * (k - 1) for dilation, k in zip(sizes.dilations, kernel, strict=True)]
     before = [n - begin for n, begin in zip(reach, sizes.begins, strict=True)]
     after = [y + n - b - size for y, n, b, size in zip(sizes.output, reach, before, long, strict=True)]
@@ -129,7 +124,6 @@ def _spread(rewrite: Rewrite, node: Node, sizes: _Sizes) -> list[Op]:
     attributes = {"strides": [1] * 3, "dilations": sizes.dilations, "pads": [0] * 6, "group": group}
     y = rewrite.op("Conv", padded, weights, *op.inputs[2:], **attributes)
     rewrite.op("Identity", y, into=op.outputs[0])
-    return rewrite.ops
 
 
 def _turned(rewrite: Rewrite, shape: list[int], group: int) -> str:
@@ -152,4 +146,4 @@ def _products(node: Node) -> int:
     return 2 * node.input(0).nelms * node.input(1).nelms // max(w[0], 1)
 
 
-OPS = [OpDef("ConvTranspose", (2, 3), _shape, replaced_before_run, flops(_products), expand=_expand)]
+OPS = [expanded_op("ConvTranspose", (2, 3), _shape, _expand, flops(_products))]

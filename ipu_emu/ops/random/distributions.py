@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
-from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT, INT32, DType, dtype_numbered
 from ipu_emu.ops.codegen.functions.compiled_functions import cos_of_turns, log
-from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, input_node, per_element, replaced_before_run
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, expanded_op, per_element
 from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
 from ipu_emu.ops.core.rewrite import Rewrite
@@ -49,24 +48,22 @@ def _shape(node: Node) -> OutputTypes:
     return [(_dtype(node), _size(node))]
 
 
-def _numbers(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
-    normal = "Normal" in op.type
+def _numbers(rewrite: Rewrite, node: Node) -> None:
+    normal = "Normal" in node.op.type
     names = ("mean", "scale") if normal else ("low", "high")
     values = [float(node.attribute(name, default)) for name, default in zip(names, (0.0, 1.0), strict=True)]
     attributes: dict[str, Any] = {"shape": list(_size(node)), "dtype": _dtype(node).onnx, "values": values}
-    rewrite.op("RandomNormals" if normal else "RandomUniforms", key_in(graph), into=op.outputs[0], **attributes)
-    return rewrite.ops
+    rewrite.op(
+        "RandomNormals" if normal else "RandomUniforms", key_in(rewrite.graph), into=node.op.outputs[0], **attributes
+    )
 
 
-def _bernoulli(graph: Graph, op: Op) -> list[Op]:
+def _bernoulli(rewrite: Rewrite, node: Node) -> None:
     """1 where a uniform number is below the probability, else 0."""
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     x = node.input(0)
     attributes: dict[str, Any] = {"shape": list(x.shape), "dtype": x.dtype.onnx, "values": [0.0, 1.0]}
-    below = rewrite.op("Less", rewrite.op("RandomUniforms", key_in(graph), **attributes), op.inputs[0])
-    rewrite.op("Cast", below, into=op.outputs[0], to=_dtype(node).onnx)
-    return rewrite.ops
+    below = rewrite.op("Less", rewrite.op("RandomUniforms", key_in(rewrite.graph), **attributes), node.op.inputs[0])
+    rewrite.op("Cast", below, into=node.op.outputs[0], to=_dtype(node).onnx)
 
 
 def _multinomial_shape(node: Node) -> OutputTypes:
@@ -76,14 +73,14 @@ def _multinomial_shape(node: Node) -> OutputTypes:
     return [(dtype_numbered(node.attribute("dtype", INT32.onnx)), (x.shape[0], node.attribute("sample_size", 1)))]
 
 
-def _multinomial(graph: Graph, op: Op) -> list[Op]:
+def _multinomial(rewrite: Rewrite, node: Node) -> None:
     """Sample classes by inverting the cumulative distribution at uniform numbers."""
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     ((_, shape),) = _multinomial_shape(node)
-    numbers = rewrite.op("RandomUniforms", key_in(graph), shape=list(shape), dtype=FLOAT.onnx, values=[0.0, 1.0])
-    drawn = rewrite.op("DrawnClasses", op.inputs[0], numbers)
-    rewrite.op("Cast", drawn, into=op.outputs[0], to=node.attribute("dtype", INT32.onnx))
-    return rewrite.ops
+    numbers = rewrite.op(
+        "RandomUniforms", key_in(rewrite.graph), shape=list(shape), dtype=FLOAT.onnx, values=[0.0, 1.0]
+    )
+    drawn = rewrite.op("DrawnClasses", node.op.inputs[0], numbers)
+    rewrite.op("Cast", drawn, into=node.op.outputs[0], to=node.attribute("dtype", INT32.onnx))
 
 
 def _classes(node: Node, logs: Any, numbers: Any) -> Any:
@@ -105,22 +102,14 @@ def _draw(fill: Any) -> Any:
 
 
 def _source(type: str, inputs: int, expand: Any = _numbers) -> OpDef:
-    return OpDef(type, (inputs, inputs), _shape, replaced_before_run, per_element(20), expand=expand, random=True)
+    return expanded_op(type, (inputs, inputs), _shape, expand, per_element(20), random=True)
 
 
 OPS = [
     *(_source(type, 0) for type in ("RandomNormal", "RandomUniform")),
     *(_source(type, 1) for type in ("RandomNormalLike", "RandomUniformLike")),
     _source("Bernoulli", 1, _bernoulli),
-    OpDef(
-        "Multinomial",
-        (1, 1),
-        _multinomial_shape,
-        replaced_before_run,
-        per_element(20),
-        expand=_multinomial,
-        random=True,
-    ),
+    expanded_op("Multinomial", (1, 1), _multinomial_shape, _multinomial, per_element(20), random=True),
     # (logarithms of probabilities, uniform numbers)
     OpDef(
         "DrawnClasses",

@@ -19,7 +19,7 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Value, call_chain, copy_cost, per_element
 from ipu_emu.ops.core.kernel_helpers import flat
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
-from ipu_emu.ops.core.shape_rules import same
+from ipu_emu.ops.core.shape_rules import broadcasts_to, same
 from ipu_emu.ops.random.counter_rng import STREAM_ID, stream_of, uniform
 
 
@@ -78,11 +78,7 @@ def _shaped(node: Node) -> OutputTypes:
     """The type and shape of x; ``shape`` broadcasts to it, with one random number per element of ``shape``."""
     x, shape = node.input(0), tuple(node.attribute("shape", []))
     _checked_ratio(node)
-    try:
-        fits = np.broadcast_shapes(x.shape, shape) == x.shape
-    except ValueError:
-        fits = False
-    if not fits:
+    if not broadcasts_to(shape, x.shape):
         raise EmulatorError(
             "ShapedDropout: incompatible input tensor and dropout shape. The shape "
             f"{list(shape)} does not broadcast to {x}"

@@ -39,23 +39,21 @@ def round_stochastically(x: NDArray[Any], key: NDArray[Any], stream_id: int, out
         out[i] = np.uint16(half | ((np.int64(bits[i]) >> 16) & 0x8000))
 
 
+def _rounded(bound: BoundOp, x: NDArray[Any], out: NDArray[Any]) -> Call:
+    """Round ``x`` into ``out``; the last input is the key."""
+    key = bound.input(len(bound.inputs) - 1)
+    return partial(round_stochastically, x, key, stream_id_of(bound.node.op), out.view(np.uint16))
+
+
 def _round(bound: BoundOp) -> Call:
-    x, out = flat(bound.input(0), bound.outputs[0])
-    return partial(round_stochastically, x, bound.input(1), stream_id_of(bound.node.op), out.view(np.uint16))
-
-
-def _round_into(bound: BoundOp) -> Call:
-    x, out = flat(bound.input(1), bound.outputs[0])
-    return partial(round_stochastically, x, bound.input(2), stream_id_of(bound.node.op), out.view(np.uint16))
+    return _rounded(bound, *flat(bound.input(len(bound.inputs) - 2), bound.outputs[0]))
 
 
 def _add_rounded(bound: BoundOp) -> Call:
     total, g, out = flat(bound.input(0), bound.input(1), bound.outputs[0])
     return call_chain(
         partial(np.add, total, g, bound.scratch[0], dtype=np.float32),
-        partial(
-            round_stochastically, bound.scratch[0], bound.input(2), stream_id_of(bound.node.op), out.view(np.uint16)
-        ),
+        _rounded(bound, bound.scratch[0], out),
     )
 
 
@@ -66,7 +64,7 @@ def _mean_rounded(bound: BoundOp) -> Call:
         partial(np.multiply, total, bound.input(2), scaled, dtype=np.float32),
         partial(np.multiply, g, bound.input(3), taken, dtype=np.float32),
         partial(np.add, scaled, taken, scaled),
-        partial(round_stochastically, scaled, bound.input(4), stream_id_of(bound.node.op), out.view(np.uint16)),
+        _rounded(bound, scaled, out),
     )
 
 
@@ -85,7 +83,7 @@ _IN_PLACE = _HALVES | {"updates": (0,)}
 OPS = [
     # (x, key), and in place (target, x, key)
     OpDef("RoundStochastically", (2, 2), _half, _round, per_element(8), **_HALVES),
-    OpDef("RoundStochasticallyInto", (3, 3), _half, _round_into, per_element(8), **_IN_PLACE),
+    OpDef("RoundStochasticallyInto", (3, 3), _half, _round, per_element(8), **_IN_PLACE),
     # (total, g, key), and (total, g, keep, take, key): AddInto and MeanInto of halves
     OpDef("AddRounded", (3, 3), _half, _add_rounded, per_element(9), workspace=_values(1), **_IN_PLACE),
     OpDef("MeanRounded", (5, 5), _half, _mean_rounded, per_element(11), workspace=_values(2), **_IN_PLACE),

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, expanded_op, flops
 from ipu_emu.ops.recurrence.gate_functions import FUNCTIONS
 from ipu_emu.ops.recurrence.recurrent_cells import CELLS
 
@@ -134,13 +133,12 @@ class _Direction:
         return [y, *(f"{y}/{index}" for index in range(1, 1 + self.cell.states))]
 
 
-def _expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
+def _expand(rewrite: Rewrite, node: Node) -> None:
     t, n, directions, hidden = _sizes(node)
     first = _batch_first(node)
-    x = rewrite.op("Transpose", op.inputs[_X], perm=[1, 0, 2]) if first else op.inputs[_X]
+    x = rewrite.op("Transpose", node.op.inputs[_X], perm=[1, 0, 2]) if first else node.op.inputs[_X]
     results = [_Direction(node, rewrite, direction).written(x) for direction in range(directions)]
-    for index, output in enumerate(op.outputs):
+    for index, output in enumerate(node.op.outputs):
         axis, shape = (1, [t, 1, n, hidden]) if index == 0 else (0, [1, n, hidden])
         if directions == 1 and not first:
             rewrite.op("ReshapeTo", results[0][index], into=output, shape=shape)
@@ -151,7 +149,6 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
             continue
         joined = rewrite.op("Concat", *parts, axis=axis)
         rewrite.op("Transpose", joined, into=output, perm=[2, 0, 1, 3] if index == 0 else [1, 0, 2])
-    return rewrite.ops
 
 
 def _work(node: Node) -> int:
@@ -183,43 +180,40 @@ def _graphcore_shape(node: Node) -> OutputTypes:
     return [(dtype, (t, n, h) if node.attribute("outputFullSequence", 1) else (n, h)), (dtype, (n, h))]
 
 
-def _graphcore_expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = input_node(graph, op), Rewrite(graph, op)
+def _graphcore_expand(rewrite: Rewrite, node: Node) -> None:
     t, n, i, h = _graphcore_sizes(node)
 
     def part(id: str, low: int, high: int, axis: int, shape: list[int]) -> str:
         return rewrite.op("ReshapeTo", rewrite.op("Slice", id, starts=[low], ends=[high], axes=[axis]), shape=shape)
 
     order = rewrite.constant(np.array(_GATES))
-    gates = rewrite.op("Gather", rewrite.op("Transpose", op.inputs[1], perm=[0, 2, 1]), order, axis=0)
-    inputs = [op.inputs[0], part(gates, 0, i, 2, [1, 4 * h, i]), part(gates, i, i + h, 2, [1, 4 * h, h])]
+    gates = rewrite.op("Gather", rewrite.op("Transpose", node.op.inputs[1], perm=[0, 2, 1]), order, axis=0)
+    inputs = [node.op.inputs[0], part(gates, 0, i, 2, [1, 4 * h, i]), part(gates, i, i + h, 2, [1, 4 * h, h])]
     if node.has_input(2):
-        biases = rewrite.op("ReshapeTo", rewrite.op("Gather", op.inputs[2], order, axis=0), shape=[1, 4 * h])
+        biases = rewrite.op("ReshapeTo", rewrite.op("Gather", node.op.inputs[2], order, axis=0), shape=[1, 4 * h])
         zeros = rewrite.constant(np.zeros((1, 4 * h), node.input(2).dtype.numpy))
         inputs.append(rewrite.op("Concat", biases, zeros, axis=1))
     else:
         inputs.append("")
-    inputs.append(op.inputs[4] if node.has_input(4) else "")
+    inputs.append(node.op.inputs[4] if node.has_input(4) else "")
     if node.has_input(3):
-        inputs += [part(op.inputs[3], state, state + 1, 0, [1, n, h]) for state in range(2)]
+        inputs += [part(node.op.inputs[3], state, state + 1, 0, [1, n, h]) for state in range(2)]
     y = rewrite.op("LSTM", *inputs, outputs=3, hidden_size=h)
     if node.attribute("outputFullSequence", 1):
-        rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[t, n, h])
+        rewrite.op("ReshapeTo", y, into=node.op.outputs[0], shape=[t, n, h])
     else:
-        rewrite.op("ReshapeTo", f"{y}/1", into=op.outputs[0], shape=[n, h])
-    rewrite.op("ReshapeTo", f"{y}/2", into=op.outputs[1], shape=[n, h])
-    return rewrite.ops
+        rewrite.op("ReshapeTo", f"{y}/1", into=node.op.outputs[0], shape=[n, h])
+    rewrite.op("ReshapeTo", f"{y}/2", into=node.op.outputs[1], shape=[n, h])
 
 
 OPS = [
-    *(OpDef(type, (3, 8), _shape, replaced_before_run, flops(_work), expand=_expand) for type in CELLS),
-    OpDef(
+    *(expanded_op(type, (3, 8), _shape, _expand, flops(_work)) for type in CELLS),
+    expanded_op(
         "LSTM",
         (2, 5),
         _graphcore_shape,
-        replaced_before_run,
+        _graphcore_expand,
         flops(lambda node: 2 * node.input(0).shape[0] * node.input(0).shape[1] * node.input(1).nelms),
-        expand=_graphcore_expand,
         domain=GRAPHCORE,
     ),
 ]

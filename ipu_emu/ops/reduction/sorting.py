@@ -51,13 +51,8 @@ def _rows(x: _Array, axis: int) -> _Array:
 # The k largest
 
 
-def _k(node: Node) -> int:
-    k = node.attribute_or_constant("k", 1)
-    return int(k[0] if isinstance(k, list) else k)
-
-
 def _top_k_shape(node: Node) -> OutputTypes:
-    x, axis, k = node.input(0), axis_of(node, node.attribute("axis", -1)), _k(node)
+    x, axis, k = node.input(0), axis_of(node, node.attribute("axis", -1)), node.integer("k", 1)
     if not 0 <= k <= x.shape[axis]:
         raise node.fail(f"k {k} does not fit axis {axis} of {x}; use 0 to {x.shape[axis]}")
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
@@ -133,8 +128,7 @@ def _median_back(node: Node, g: _Array, places: _Array) -> _Array:
 
 
 def _axis_input(node: Node) -> int:
-    axis = node.attribute_or_constant("axis", 1)
-    return axis_of(node, int(axis[0] if isinstance(axis, list) else axis))
+    return axis_of(node, node.integer("axis", 1))
 
 
 def _running_shape(node: Node) -> OutputTypes:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, call_chain, per_element
-from ipu_emu.ops.core.kernel_helpers import copies_in_place
+from ipu_emu.ops.core.kernel_helpers import copies_in_place, running_mean, ufunc
 from ipu_emu.ops.core.shape_rules import same
 
 
@@ -16,18 +16,8 @@ def _copy_into(bound: BoundOp) -> Call:
     return partial(np.copyto, bound.outputs[0], bound.input(1))
 
 
-def _add_into(bound: BoundOp) -> Call:
-    return partial(np.add, bound.input(0), bound.input(1), bound.outputs[0])
-
-
 def _mean_into(bound: BoundOp) -> Call:
-    total, g, keep, take = (bound.input(i) for i in range(4))
-    out, share = bound.outputs[0], bound.scratch[0].reshape(g.shape)
-    return call_chain(
-        partial(np.multiply, g, take, share),
-        partial(np.multiply, total, keep, out),
-        partial(np.add, out, share, out),
-    )
+    return running_mean(bound, bound.input(2), bound.input(3))
 
 
 def _update_shape(node: Node) -> OutputTypes:
@@ -68,7 +58,7 @@ OPS = [
         elementwise=True,
         domain=GRAPHCORE,
     ),
-    OpDef("AddInto", (2, 2), same, _add_into, per_element(1), updates=(0,), elementwise=True),
+    OpDef("AddInto", (2, 2), same, ufunc(np.add), per_element(1), updates=(0,), elementwise=True),
     OpDef(
         "MeanInto",
         (4, 4),

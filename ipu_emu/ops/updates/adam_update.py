@@ -16,7 +16,7 @@ from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.codegen.functions.compiled_functions import whole_power
 from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, call_chain, per_element
 from ipu_emu.ops.core.kernel_helpers import copies_in_place, flat, storage
-from ipu_emu.ops.core.shape_rules import same
+from ipu_emu.ops.core.shape_rules import like_inputs, same
 
 LAMB_DIRECTION, LAMB_STEP = "LambDirection", "LambStep"
 
@@ -163,12 +163,8 @@ def _walk(bound: BoundOp) -> Call:
     )
 
 
-def _made(node: Node) -> OutputTypes:
-    return [(tensor.dtype, tensor.shape) for tensor in (node.input(i) for i in range(4))]
-
-
 def _states(node: Node) -> OutputTypes:
-    return [*((node.input(i).dtype, node.input(i).shape) for i in (1, 2, 3)), (FLOAT, node.input(0).shape)]
+    return [*like_inputs(1, 2, 3)(node), (FLOAT, node.input(0).shape)]
 
 
 OPS = [
@@ -176,7 +172,7 @@ OPS = [
     OpDef(
         "AdamUpdate",
         (12, 12),
-        _made,
+        like_inputs(0, 1, 2, 3),
         _adam,
         per_element(14),
         None,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, call_chain, per_element
 from ipu_emu.ops.core.kernel_helpers import copies_in_place, flat
+from ipu_emu.ops.core.shape_rules import like_inputs
 
 _Array = NDArray[Any]
 
@@ -87,7 +88,7 @@ def _adaptive(bound: BoundOp) -> Call:
 
 def _made(node: Node) -> OutputTypes:
     states = 1 + bool(node.attribute("second", False)) + bool(node.attribute("third", False))
-    return [(tensor.dtype, tensor.shape) for tensor in (node.input(i) for i in range(1 + states))]
+    return like_inputs(*range(1 + states))(node)
 
 
 OPS = [

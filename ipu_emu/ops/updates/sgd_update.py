@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, always, per_element
+from ipu_emu.ops.core import BoundOp, Call, OpDef, always, per_element
 from ipu_emu.ops.core.kernel_helpers import flat, in_float32
 from ipu_emu.ops.core.row_kernels import RowKernel
-from ipu_emu.ops.core.shape_rules import same
+from ipu_emu.ops.core.shape_rules import like_inputs, same
 
 
 def _plain(bound: BoundOp) -> Call:
@@ -47,16 +47,13 @@ def _combined(bound: BoundOp) -> Call:
     return kernel.add(f"{_SLOPE} v = add state a; {_STEP} {prepared}").bound()
 
 
-def _two(node: Node) -> OutputTypes:
-    return [(tensor.dtype, tensor.shape) for tensor in (node.input(0), node.input(1))]
-
-
+_STATES = like_inputs(0, 1)
 _IN_PLACE: dict[str, Any] = {"elementwise": True, "takes_half": always}
 
 OPS = [
     # (w, g, scaledLearningRate, weightDecayScaleFactor)
     OpDef("SgdPlain", (4, 4), same, in_float32(_plain), per_element(3), updates=(0,), **_IN_PLACE),
     # (w, velocity, g, rate, momentum, gradient factor, decay, nesterov)
-    OpDef("SgdSeparate", (8, 8), _two, in_float32(_separate), per_element(7), updates=(0, 1), **_IN_PLACE),
-    OpDef("SgdCombined", (8, 8), _two, in_float32(_combined), per_element(8), updates=(0, 1), **_IN_PLACE),
+    OpDef("SgdSeparate", (8, 8), _STATES, in_float32(_separate), per_element(7), updates=(0, 1), **_IN_PLACE),
+    OpDef("SgdCombined", (8, 8), _STATES, in_float32(_combined), per_element(8), updates=(0, 1), **_IN_PLACE),
 ]

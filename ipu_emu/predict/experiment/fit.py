@@ -49,9 +49,6 @@ class Interval:
         """Whether it cannot be told from 0."""
         return self.low <= 1e-3 * self.value
 
-    def facts(self) -> dict[str, object]:
-        return {"value": self.value, "low": self.low, "high": self.high, "cannot_be_told_from_0": self.is_zero}
-
 
 @dataclass(frozen=True)
 class Shares:
@@ -65,16 +62,12 @@ class Shares:
 
 def shares(runs: Measurements) -> Shares:
     """The work of a step: samples that the recorder or the program told, else what option or times say."""
-    every = range(runs.rounds)
-    samples = {configuration: runs.median(configuration, "samples", every) for configuration in runs.uses}
+    samples = {configuration: runs.median(configuration, "samples") for configuration in runs.uses}
     unit, source, scaling = "sample", "the recorder", runs.plan.scaling
     base = runs.plan.base
     if not all(samples.values()):
-        unit, source, scaling = (
-            "share",
-            f"--{scaling}" if scaling else "the times outside collectives",
-            scaling or _seen(runs),
-        )
+        unit, source = "share", f"--{scaling}" if scaling else "the times outside collectives"
+        scaling = scaling or _seen(runs)
         grows = scaling == "weak"
         samples = {c: c.accumulation * (c.replicas / base.replicas if grows else 1.0) for c in runs.uses}
     largest = max(runs.uses, key=lambda c: c.replicas / c.accumulation)
@@ -86,7 +79,7 @@ def shares(runs: Measurements) -> Shares:
 
 def _seen(runs: Measurements) -> str:
     """Weak if the work of a replica stays the same with more of them on cores of their own; strong if it shrinks."""
-    base, every = runs.plan.base, range(runs.rounds)
+    base = runs.plan.base
     peers = [
         c
         for c in runs.uses
@@ -94,7 +87,7 @@ def _seen(runs: Measurements) -> str:
         and c.accumulation == base.accumulation
     ]
     last = max(peers, default=base)
-    ratio = runs.median(last, "work", every) / runs.median(base, "work", every)
+    ratio = runs.median(last, "work") / runs.median(base, "work")
     return "strong" if ratio < (base.replicas / last.replicas) ** 0.5 else "weak"
 
 
@@ -138,11 +131,7 @@ class _Model:
         if not self.recorded:
             terms, fitted = _solved([self.share, self.crowded, ones, self.several], step, step)
             return dict(zip(("t", "t_cores", "c", "call"), terms, strict=True)), fitted
-        work = self.numbers("work", rounds)
-        waiting, moving = (
-            np.array([self.runs.part(c, name, rounds) for c in self.configurations])
-            for name in ("waiting", "collectives")
-        )
+        work, waiting, moving = (self.numbers(name, rounds) for name in ("work", "waiting", "collectives"))
         own, work_fitted = _solved([self.share, self.crowded, ones], work, step)
         calls, moved = _solved([self.numbers(name, rounds) for name in ("calls", "nbytes")], moving, step)
         late, waited = _solved([work * self.several, self.crowded * self.several * own[0]], waiting, step)
@@ -160,23 +149,22 @@ def _solved(columns: Sequence[_Vector], values: _Vector, step: _Vector) -> tuple
 
 def fit(runs: Measurements) -> Fit:
     """Fit the terms to all rounds; intervals come from resampled rounds."""
-    work, every = shares(runs), list(range(runs.rounds))
+    work, every = shares(runs), range(runs.rounds)
     models = [_Model(runs, work.samples, lanes) for lanes in ("instances", "replicas")]
     step = models[0].numbers("seconds", every)
     model = min(models, key=lambda model: float(((model.solve(every)[1] / step - 1) ** 2).sum()))
-    _, fitted = model.solve(every)
-    per_second = np.array([work.samples[c] for c in model.configurations])
+    names, fitted = model.solve(every)
+    samples = np.array(list(work.samples.values()))
 
     def speedups(rounds: Sequence[int]) -> Sequence[float]:
-        rates = per_second / model.numbers("seconds", rounds)
+        rates = samples / model.numbers("seconds", rounds)
         return list(rates / rates[0])
 
     terms = _intervals(lambda rounds: list(model.solve(rounds)[0].values()), runs.rounds)
-    names = list(model.solve(every)[0])
     return Fit(
         dict(zip(names, terms, strict=True)),
-        dict(zip(model.configurations, map(float, fitted), strict=True)),
-        dict(zip(model.configurations, _intervals(speedups, runs.rounds), strict=True)),
+        dict(zip(runs.uses, map(float, fitted), strict=True)),
+        dict(zip(runs.uses, _intervals(speedups, runs.rounds), strict=True)),
         model.lanes,
         work,
     )
@@ -184,7 +172,7 @@ def fit(runs: Measurements) -> Fit:
 
 def _intervals(numbers: Callable[[Sequence[int]], Sequence[float]], rounds: int) -> list[Interval]:
     """Numbers of all rounds, with 90 % intervals from resampled rounds, widened for few of them."""
-    values = np.array(numbers(list(range(rounds))))
+    values = np.array(numbers(range(rounds)))
     random = np.random.default_rng(0)
     tries = np.array([numbers(random.integers(0, rounds, rounds).tolist()) for _ in range(_RESAMPLES)])
     wide = sqrt(rounds / max(rounds - 1, 1))

@@ -60,7 +60,7 @@ def _findings(runs: Measurements, configuration: Configuration) -> list[Limit | 
         for finding in use.findings
         if finding.cause not in _OUTSIDE_STEPS
     ]
-    share = runs.part(configuration, "waiting") / use.seconds
+    share = runs.median(configuration, "waiting") / use.seconds
     text = f"{share:.0%} of a step instances wait for the slowest"
     return [*named, Limit(share, text, "equal shares of work and data, one instance per core and NUMA node")]
 

@@ -60,18 +60,18 @@ class Measurements:
         return len(self.loads)
 
     @property
-    def is_busy(self) -> bool:
-        """Whether other processes took much of the machine at the start of a round."""
-        return max(self.loads) > _BUSY
+    def warnings(self) -> list[str]:
+        """The notes, and whether other processes took much of the machine at the start of a round."""
+        busy = (
+            f"the machine was busy: other processes used up to {max(self.loads):.0%} of its cores, which lengthens "
+            "steps and widens the intervals"
+        )
+        return [*self.notes, *([busy] if max(self.loads) > _BUSY else [])]
 
-    def median(self, configuration: Configuration, name: str, rounds: Sequence[int]) -> float:
-        """The median of a number of the steps in some ``rounds``."""
-        return float(np.median([getattr(self.uses[configuration][index], name) for index in rounds]))
-
-    def part(self, configuration: Configuration, name: str, rounds: Sequence[int] | None = None) -> float:
-        """The median of one of ``PARTS`` of the steps in some rounds, or all."""
+    def median(self, configuration: Configuration, name: str, rounds: Sequence[int] | None = None) -> float:
+        """The median of a number of the steps in some rounds, or all."""
         every = range(self.rounds) if rounds is None else rounds
-        return float(np.median([self.uses[configuration][index].part(name) for index in every]))
+        return float(np.median([self.uses[configuration][index].number(name) for index in every]))
 
 
 #: Runs a command in a folder for its trace, for some seconds, and returns its step.
@@ -142,12 +142,10 @@ def launched(plan: Plan, cache: Path) -> Execute:
     """Run configurations under the launcher, with executables in the folder ``cache``."""
 
     def execute(configuration: Configuration, folder: Path, seconds: float) -> StepUse:
-        own = (
-            []
-            if any("executable-cache" in word for word in plan.launcher)
-            else ["--executable-cache-path", str(cache)]
-        )
-        command = plan.command(configuration, ["--trace", str(folder), *own])
+        options = ["--trace", str(folder)]
+        if not any("executable-cache" in word for word in plan.launcher):
+            options += ["--executable-cache-path", str(cache)]
+        command = plan.command(configuration, options)
         start = time.monotonic()
         output = _output(command, folder, seconds, plan.timeout)
         try:

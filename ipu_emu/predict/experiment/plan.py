@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, pairwise, product
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
@@ -108,21 +108,19 @@ class Plan:
         launcher = self._launcher(configuration.instances)
         return [sys.executable, "-m", "poprun_py", *sizes, *options, *launcher, *python, *words]
 
+    def _words(self) -> list[str]:
+        """The launcher's options, with ``--host=a,b`` as two words."""
+        pairs = [word.split("=", 1) if word.startswith(("--host=", "-H=")) else [word] for word in self.launcher]
+        return [*chain(*pairs)]
+
     def _hosts(self) -> list[str]:
-        pairs = zip(("", *self.launcher), self.launcher, strict=False)
-        values = [
-            word.partition("=")[2] if "=" in word else word for before, word in pairs if _names_hosts(before, word)
-        ]
+        values = [word for before, word in pairwise(self._words()) if before in _HOSTS]
         return values[-1].split(",") if values else []
 
     def _launcher(self, instances: int) -> list[str]:
         """The launcher's options; --host gets at most as many hosts as there are instances."""
         some = ",".join(self._hosts()[:instances])
-        words = list[str]()
-        for before, word in zip(("", *self.launcher), self.launcher, strict=False):
-            names = _names_hosts(before, word)
-            words.append(word if not names else f"{word.partition('=')[0]}={some}" if "=" in word else some)
-        return words
+        return [some if before in _HOSTS else word for before, word in pairwise(["", *self._words()])]
 
     def text(self) -> str:
         """What will be done, and how long."""
@@ -132,10 +130,6 @@ class Plan:
             f"instances x replicas: {names}.\nEach is run once to compile and load, then in turns, for about "
             f"{self.seconds:g} s in all."
         )
-
-
-def _names_hosts(before: str, word: str) -> bool:
-    return before in _HOSTS or (word.startswith("-") and "=" in word and word.partition("=")[0] in _HOSTS)
 
 
 def chosen_sizes(cores: int, *, few: bool = False) -> list[tuple[int, int]]:

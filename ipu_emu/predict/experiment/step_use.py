@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.trace.findings import Finding, RunAnalysis, analyse
 from ipu_emu.trace.program_profiles import read_profiles
-from ipu_emu.trace.run import STEP, Process, Run
+from ipu_emu.trace.run import Process, Run
 from ipu_emu.trace.self_time import self_times
 from popdist_py.trace.records import Category
 
@@ -49,11 +49,11 @@ class StepUse:
     @property
     def work(self) -> float:
         """Seconds outside collectives."""
-        return self.seconds - self.part("waiting") - self.part("collectives")
+        return self.seconds - self.number("waiting") - self.number("collectives")
 
-    def part(self, name: str) -> float:
-        """Seconds of one of ``PARTS``."""
-        return self.parts[PARTS.index(name)]
+    def number(self, name: str) -> float:
+        """Seconds of one of ``PARTS``, or another number of the step."""
+        return float(self.parts[PARTS.index(name)] if name in PARTS else getattr(self, name))
 
 
 def recorded_use(run: Run, batch: int = 0) -> StepUse | None:
@@ -61,7 +61,7 @@ def recorded_use(run: Run, batch: int = 0) -> StepUse | None:
 
     ``batch``: samples of a micro-batch, 0 if the profile of the program tells.
     """
-    steps = [_steps(process) for process in run.instances]
+    steps = [np.sort(process.steps["begin"]) for process in run.instances]
     if not steps or min(map(len, steps)) < 2:
         return None
     analysis = analyse(run)
@@ -85,13 +85,7 @@ def recorded_use(run: Run, batch: int = 0) -> StepUse | None:
 
 def steps_so_far(run: Run) -> int:
     """The steps that all instances have begun."""
-    return min((len(_steps(process)) for process in run.instances), default=0)
-
-
-def _steps(process: Process) -> NDArray[np.int64]:
-    numbers = [number for number, name in process.trace.names.items() if name.name == STEP]
-    begins: NDArray[np.int64] = np.sort(process.spans["begin"][np.isin(process.spans["name"], numbers)])
-    return begins
+    return min((len(process.steps) for process in run.instances), default=0)
 
 
 def _typical(process: Process, begins: NDArray[np.int64]) -> tuple[float, NDArray[np.float64]]:

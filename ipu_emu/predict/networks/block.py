@@ -16,7 +16,7 @@ unsliced          further such values if logits are computed as a whole instead 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -204,5 +204,10 @@ class Network:
         """Return the network without placements of blocks."""
         return replace(self, blocks=tuple(replace(block, home=None) for block in self.blocks))
 
-    def renamed(self, name: str) -> Network:
-        return replace(self, name=name)
+
+def images(
+    name: str, blocks: Sequence[NetworkBlock], size: int, results: int, *, family: str = "convolutional"
+) -> Network:
+    """A network for images of ``size`` x ``size`` pixels."""
+    values = 3 * size * size
+    return Network(name, family, "images", tuple(blocks), values, "uint8", result_values=float(results))

@@ -7,12 +7,20 @@ partly idle.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil
 
 from ipu_emu.predict.layer_parameters import batch_norm, convolution, dense
-from ipu_emu.predict.networks.block import LOSS_STEPS, BlockKind, BlockProduct, Network, NetworkBlock, weighted
+from ipu_emu.predict.networks.block import (
+    LOSS_STEPS,
+    BlockKind,
+    BlockProduct,
+    Network,
+    NetworkBlock,
+    images,
+    weighted,
+)
 
 _NORM, _RELU, _SWISH = 10, 1, 8
 _CHANNELS = 16
@@ -33,7 +41,7 @@ class _Sum:
     idle: float = 0.0
     stashed: float = 0.0
     output: float = 0.0
-    largest: float = 0.0
+    transient: float = 0.0
     norms: list[int] = field(default_factory=list)
 
     def convolution(
@@ -69,7 +77,7 @@ class _Sum:
         self.vector += pixels * ((_NORM if norm else 0) + function)
         self.stashed += pixels * (2 if norm and not shortcut else 1)
         self.output = pixels
-        self.largest = max(self.largest, 2 * pixels)
+        self.transient = max(self.transient, 2 * pixels)
         if norm:
             scales = batch_norm(outputs)
             self.parameters += scales.trainable
@@ -100,21 +108,8 @@ class _Sum:
         self.output = outputs
 
     def block(self) -> NetworkBlock:
-        return NetworkBlock(
-            self.name,
-            self.kind,
-            self.parameters,
-            self.statistics,
-            products=tuple(self.products),
-            vector=self.vector,
-            steps=self.steps,
-            training_steps=self.training_steps,
-            idle=self.idle,
-            stashed=self.stashed - self.output,
-            output=self.output,
-            transient=self.largest,
-            norms=tuple(self.norms),
-        )
+        lists = {"products": tuple(self.products), "norms": tuple(self.norms)}
+        return NetworkBlock(**vars(self) | lists | {"stashed": self.stashed - self.output})
 
 
 def _classifier(inputs: int, classes: int, side: int) -> NetworkBlock:
@@ -125,12 +120,6 @@ def _classifier(inputs: int, classes: int, side: int) -> NetworkBlock:
     layer.steps += 1  # the mean of all pixels
     layer.training_steps += 1 + LOSS_STEPS
     return layer.block()
-
-
-def _images(name: str, blocks: list[NetworkBlock], size: int, classes: int) -> Network:
-    return Network(
-        name, "convolutional", "images", tuple(blocks), 3 * size * size, "uint8", result_values=float(classes)
-    )
 
 
 def mlp(*, sizes: tuple[int, ...] = (784, 512, 512, 10)) -> Network:
@@ -159,7 +148,7 @@ def resnet8(*, classes: int = 10) -> Network:
             layer.convolution(side, inputs, outputs, 1, function=0, shortcut=True, stride=stride)
         layer.convolution(side, outputs, outputs, 3, function=2)
         blocks.append(layer.block())
-    return _images("resnet8", [*blocks, _classifier(64, classes, side)], 32, classes)
+    return images("resnet8", [*blocks, _classifier(64, classes, side)], 32, classes)
 
 
 def _bottlenecks(
@@ -187,7 +176,7 @@ def _bottlenecks(
             layer.convolution(side, width, outputs, 1, function=2)
             blocks.append(layer.block())
             inputs = outputs
-    return _images(name, [*blocks, _classifier(inputs, classes, side)], size, classes)
+    return images(name, [*blocks, _classifier(inputs, classes, side)], size, classes)
 
 
 def resnet(counts: tuple[int, ...], *, size: int = 224, classes: int = 1000) -> Network:
@@ -249,7 +238,7 @@ def efficientnet(*, width: float = 1.4, depth: float = 1.8, size: int = 380, cla
     last = _Sum("last")
     last.convolution(side, inputs, 4 * inputs, 1, function=_SWISH)
     head = _classifier(4 * inputs, classes, side)
-    return _images("efficientnet", [*blocks, last.block(), head], size, classes)
+    return images("efficientnet", [*blocks, last.block(), head], size, classes)
 
 
 def unet(*, size: int = 512, classes: int = 2) -> Network:
@@ -273,7 +262,5 @@ def unet(*, size: int = 512, classes: int = 2) -> Network:
     head = _Sum("classes", BlockKind.HEAD)
     head.convolution(size, inputs, classes, 1, norm=False, bias=True, function=6)
     head.training_steps += LOSS_STEPS
-    results, blocks = float(size * size * classes), [*blocks, head.block()]
-    return Network(
-        "unet", "convolutional", "images", tuple(blocks), 3 * size * size, "uint8", size * size, result_values=results
-    )
+    network = images("unet", [*blocks, head.block()], size, size * size * classes)
+    return replace(network, label_bytes=size * size)

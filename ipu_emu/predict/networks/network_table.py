@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -111,7 +111,7 @@ def network(name: str, **options: Any) -> Network:
             + (f"it takes {', '.join(settable)}" if settable else "leave it out")
         )
     _check(name, options_set)
-    return entry.build(**options_set).renamed(name)
+    return replace(entry.build(**options_set), name=name)
 
 
 def _own(name: str, option: str) -> int | None:

@@ -5,28 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ipu_emu.predict.layer_parameters import dense, layer_norm
-from ipu_emu.predict.networks.block import LOSS_STEPS, BlockKind, BlockProduct, Network, NetworkBlock, weighted
+from ipu_emu.predict.networks.block import LOSS_STEPS, BlockKind, Network, NetworkBlock, images, weighted
 from ipu_emu.predict.networks.transformers import NORM, SOFTMAX, SUMS, TransformerLayer
+
+_FAMILY = "vision transformer"
 
 
 def _patches(width: int, size: int, patch: int, *, class_token: bool) -> NetworkBlock:
-    count = (size // patch) ** 2
-    weights = 3 * patch * patch * width + width
+    count, inputs = (size // patch) ** 2, 3 * patch * patch
+    weights = inputs * width + width
     positions = (count + 1) * width + width if class_token else 0
     return NetworkBlock(
         "patches",
         BlockKind.STEM,
         weights + positions,
-        products=(
-            BlockProduct(
-                "convolution",
-                float(3 * size * size),
-                float(3 * patch * patch * width),
-                float(count * width),
-                float(count * 3 * patch * patch * width),
-                data=True,
-            ),
-        ),
+        products=(replace(weighted(count, inputs, width, data=True), kind="convolution", operand=3.0 * size * size),),
         vector=SUMS * count * width,
         steps=3,  # transposition, and the class token before the patches
         training_steps=4,
@@ -63,9 +56,7 @@ def vit(
     length = (size // patch) ** 2 + 1
     stack = TransformerLayer(length, width, heads).stack(layers)
     blocks = (_patches(width, size, patch, class_token=True), *stack, _classifier(width, classes, length))
-    return Network(
-        "vit", "vision transformer", "images", blocks, 3 * size * size, "uint8", result_values=float(classes)
-    )
+    return images("vit", blocks, size, classes, family=_FAMILY)
 
 
 def _times(block: NetworkBlock, factor: float) -> NetworkBlock:
@@ -94,24 +85,13 @@ def dino(*, layers: int = 12, width: int = 384, heads: int = 6, local_crops: int
             }
             steps = {field: getattr(block, field) * (2 if local else 1) for field in ("steps", "training_steps")}
             products = (*both.products, *(product.of(local) for product in other.products if local))
-            blocks.append(
-                replace(
-                    both,
-                    products=products,
-                    **crops,
-                    **steps,
-                    name=f"{name}/{block.name}",
-                    frozen=frozen,
-                    extra=frozen,
-                )
-            )
+            seen = replace(both, products=products, **crops, **steps)
+            blocks.append(replace(seen, name=f"{name}/{block.name}", frozen=frozen, extra=frozen))
         norm = NetworkBlock(f"{name}/norm", BlockKind.HEAD, layer_norm(width).total, frozen=frozen, extra=frozen)
         blocks += [norm, _projection(f"{name}/projection", width, 2 + local, frozen=frozen)]
     order = sorted(range(len(blocks)), key=lambda index: index % (len(blocks) // 2))
     values = 3 * (2 * 224 * 224 + local_crops * 96 * 96)
-    return Network(
-        "dino-vit", "vision transformer", "images", tuple(blocks[index] for index in order), values, "uint8", 0
-    )
+    return Network("dino-vit", _FAMILY, "images", tuple(blocks[index] for index in order), values, "uint8", 0)
 
 
 def _projection(name: str, width: int, crops: int, *, frozen: bool) -> NetworkBlock:
@@ -174,12 +154,4 @@ def swin(
                 layer.feed_forward(f"{name}/feed-forward"),
             ]
     blocks.append(_classifier(width, classes, side * side))
-    return Network(
-        "swin",
-        "vision transformer",
-        "images",
-        tuple(blocks),
-        3 * size * size,
-        "uint8",
-        result_values=float(classes),
-    )
+    return images("swin", blocks, size, classes, family=_FAMILY)

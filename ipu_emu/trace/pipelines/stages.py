@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from ipu_emu.trace.run import STEP, Process, Run
+from ipu_emu.trace.run import Process, Run
 from popdist_py.trace.records import Category
 
 _WORK = (Category.COMPUTE.value, Category.UPDATE.value, Category.STREAMING_MEMORY.value)
@@ -100,12 +100,10 @@ def stage_runs(process: Process) -> Sequence[StageRun]:
         for number, track in tracks.items()
         if "ipu" in track.args
     }
-    steps = [number for number, name in names.items() if name.name == STEP]
-    begins = np.sort(spans["begin"][np.isin(spans["name"], steps)])
     stage_spans = spans[np.isin(spans["name"], [*stages]) & np.isin(spans["track"], [*places])]
     stage_spans = stage_spans[np.lexsort((stage_spans["begin"], stage_spans["track"], stage_spans["thread"]))]
     stage = np.array([stages[name] for name in stage_spans["name"].tolist()], np.int64)
-    step = np.searchsorted(begins, stage_spans["begin"], side="right")
+    step = np.searchsorted(np.sort(process.steps["begin"]), stage_spans["begin"], side="right")
     keys = np.stack([stage_spans["thread"], stage_spans["track"], stage, step, stage_spans["value"]]).astype(np.int64)
     bounds = [0, *(1 + np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(0))).tolist(), len(stage_spans)]
     runs = []

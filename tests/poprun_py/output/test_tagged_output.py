@@ -168,7 +168,7 @@ def test_a_writer_without_a_reader_is_broken_not_blocking():
     os.close(reader)
     writer_thread.put(b"x" * 1_000_000)
     assert writer_thread.close(timeout=100)
-    assert writer_thread.is_broken
+    assert writer_thread.error
     os.close(writer)
 
 

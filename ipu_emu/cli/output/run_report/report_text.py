@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from gcl.drawing.units import TimeUnit, memory
+from ipu_emu.trace.report_data import categories_of
 
 #: Rows of the tables of ops and collectives.
 _ROWS = 12
@@ -55,15 +56,12 @@ def _times(data: Mapping[str, Any]) -> Iterator[RenderableType]:
     keys = (("seconds_by_category", "from start to end"), ("stepping_seconds_by_category", "while steps run"))
     for key, title in keys:
         instances: Sequence[Mapping[str, Any]] = data["instances"]
-        names = {name: 0.0 for row in instances for name in row[key]}
-        for row in instances:
-            for name, seconds in row[key].items():
-                names[name] += seconds
+        names = categories_of(instances, key)
         if not names:
             continue
         unit = TimeUnit.of(max(sum(row[key].values()) for row in instances))
         table = Table("category", *(row["label"] for row in instances), title=f"wall time {title} [{unit.name}]")
-        for name in sorted(names, key=lambda name: -names[name]):
+        for name in names:
             table.add_row(name, *(unit.number(row[key].get(name, 0.0)) for row in instances))
         table.add_row("total", *(unit.number(sum(row[key].values())) for row in instances))
         yield table

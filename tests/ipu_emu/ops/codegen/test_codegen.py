@@ -238,9 +238,10 @@ def test_softmax_and_normalisation_are_those_of_pytorch(dtype: Any, rows: int, c
     for per, count in (("row", rows), ("column", columns)):
         scale, bias = (random.random(count).astype(dtype) for _ in range(2))
         mean, variance, inverse = (np.zeros(rows, np.float32) for _ in range(3))
-        norm(per, x, scale, bias, y, mean, variance, inverse, epsilon=1e-5, rows=rows, columns=columns)()
+        means = {"mean": mean, "inverse": inverse}
+        norm(per, rows, columns, 1e-5, x=x, scale=scale, bias=bias, y=y, variance=variance, **means)()
         dscale, dbias = (np.zeros(count, np.float32) for _ in range(2))
-        norm_grad(per, g, x, scale, mean, inverse, dx, dscale, dbias, rows=rows, columns=columns)()
+        norm_grad(per, rows, columns, g=g, x=x, scale=scale, dx=dx, dscale=dscale, dbias=dbias, **means)()
         shape = (-1, 1) if per == "row" else (1, -1)
         s, b = (torch.tensor(v.astype(np.float32), requires_grad=True) for v in (scale, bias))
         data.grad = None

@@ -10,6 +10,7 @@ import pytest
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.graph.dtype import dtype_of
 from ipu_emu.ops import TABLE, BoundOp, append
+from ipu_emu.ops.core import Rewrite, input_node
 from ipu_emu.program.memory_plan import node_in
 
 
@@ -50,5 +51,7 @@ def test_values_and_gradients_are_those_of_the_formula(dtype: Any, shape: tuple[
 def test_a_loss_of_classes_in_the_last_axis_transposes_nothing(shape: tuple[int, ...], transposes: int) -> None:
     graph = graph_of(x=np.zeros(shape, np.float32), t=np.zeros((shape[0], *shape[2:]), np.int32))
     op = Op("SoftmaxCrossEntropyLoss", ("x", "t"), ("loss", "logs"), {}, "", 13)
-    expand: Any = TABLE[op].expand
-    assert [new_op.type for new_op in expand(graph, op)].count("Transpose") == transposes
+    rewrite, expand = Rewrite(graph, op), TABLE[op].expand
+    assert expand is not None
+    expand(rewrite, input_node(graph, op))
+    assert [new_op.type for new_op in rewrite.ops].count("Transpose") == transposes

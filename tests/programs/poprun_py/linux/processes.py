@@ -102,7 +102,7 @@ def signals_to_the_dead() -> None:
     pid = start("-c", "pass")
     os.wait()
     processes.kill(pid, signal.SIGKILL)
-    processes.kill_group(pid, signal.SIGKILL)
+    processes.kill(-pid, signal.SIGKILL)
     print(processes.is_alive(pid), processes.is_alive(os.getpid()))
 
 

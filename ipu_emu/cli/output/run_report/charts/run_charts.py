@@ -9,6 +9,7 @@ from typing import Any
 from gcl.drawing.units import memory
 from ipu_emu.cli.output.run_report.charts.colours import CATEGORIES, OTHER_TASK, PALETTE
 from ipu_emu.cli.output.run_report.charts.figure import Figure, figure, plain, seconds_axis, stacked_bars
+from ipu_emu.trace.report_data import categories_of
 
 _DASHES = ("dash", "dot", "dashdot", "longdash")
 _STRAGGLERS = {
@@ -30,11 +31,7 @@ def run_charts(data: Mapping[str, Any]) -> dict[str, Figure | None]:
 
 def _times(instances: Sequence[Mapping[str, Any]], key: str) -> Figure | None:
     """Wall time of each instance by category, those with the most time first."""
-    totals: dict[str, float] = {}
-    for row in instances:
-        for name, seconds in row[key].items():
-            totals[name] = totals.get(name, 0.0) + seconds
-    names = sorted((name for name, seconds in totals.items() if seconds), key=lambda name: -totals[name])
+    names = categories_of(instances, key)
     if not names:
         return None
     parts = {
