@@ -318,6 +318,9 @@ def test_images_are_flipped_at_random(tf2: Any, strategy: Any) -> None:
 
 
 def test_predictions_without_elements_keep_their_shape(tf2: Any, both: Any) -> None:
-    crop = tf2.keras.layers.Cropping1D
-    expected, actual = both(lambda: tf2.keras.Sequential([crop(2)]).predict_on_batch(np.zeros((2, 4, 3), np.float32)))
+    def predictions() -> Any:
+        nothing = tf2.keras.layers.Lambda(lambda x: x[:, :0])
+        return tf2.keras.Sequential([nothing]).predict_on_batch(np.zeros((2, 4, 3), np.float32))
+
+    expected, actual = both(predictions)
     assert actual.shape == expected.shape == (2, 0, 3)
