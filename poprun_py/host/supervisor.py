@@ -125,7 +125,7 @@ class Supervisor:
         self._is_stopping = False
         self._reported = False
         self._done = False
-        self.launcher_lives = True  # until Leave, if it has not died before
+        self.launcher_lives = True  # after run: whether it has sent Leave, rather than died
 
     def run(self) -> None:
         self._timers.call_later(_LAUNCHER_CHECK_INTERVAL, self._check_launcher)

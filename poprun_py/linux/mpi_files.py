@@ -21,12 +21,6 @@ from poprun_py.linux import processes
 #: Where MPIs make files, whatever TMPDIR is.
 FOLDERS = ("/dev/shm", "/tmp")
 
-
-def folders_here() -> list[str]:
-    """Return where MPIs make files on this host."""
-    return sorted({*FOLDERS, os.environ.get("TMPDIR", "/tmp")})
-
-
 #: The files for which the job's processes are checked: MPICH's, those of its process manager, UCX's, Open MPI's.
 _NAMES = re.compile(
     r"(mpich_shm_|hydra_hwloc_xmlfile_|ucx_shm_posix_|open_mpi\.|sm_segment\.|vader_segment\.|osc_\w+\.)[\w.-]+"
@@ -47,6 +41,11 @@ _IN_CREATE, _IN_NONBLOCK, _IN_CLOEXEC = 0x100, os.O_NONBLOCK, os.O_CLOEXEC
 _EVENT = struct.Struct("iIII")
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def folders_here() -> list[str]:
+    """Return where MPIs make files on this host."""
+    return sorted({*FOLDERS, os.environ.get("TMPDIR", "/tmp")})
 
 
 class MpiFiles:
