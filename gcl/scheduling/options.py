@@ -178,16 +178,16 @@ def _read_options(text: str, faults: list[str]) -> dict[str, Any]:
         faults.append(f"{OPTIONS_VARIABLE} is {text.strip()[:40]!r}; it must be a JSON object of options")
         return values
     for name, value in _flat(pairs):
-        field, read = _TABLE.get(name, (None, None))
-        if read is None and any(option.startswith(f"{name}.") for option in _TABLE):
+        row = _TABLE.get(name)
+        if row is None and any(option.startswith(f"{name}.") for option in _TABLE):
             faults.append(f"{OPTIONS_VARIABLE} {name} is {value!r}; it must be an object of its options")
-        elif field is None or read is None:
+        elif row is None:
             hint = did_you_mean(name, _TABLE)
             faults.append(f"{OPTIONS_VARIABLE} has an unknown option {name!r}; there are {', '.join(_TABLE)}{hint}")
-        elif field in values:
+        elif row[0] in values:
             faults.append(f"{OPTIONS_VARIABLE} has {name} twice; give it once")
         else:
-            _read(values, faults, f"{OPTIONS_VARIABLE} {name}", field, read, value)
+            _read(values, faults, f"{OPTIONS_VARIABLE} {name}", *row, value)
     return values
 
 

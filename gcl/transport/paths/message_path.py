@@ -83,10 +83,9 @@ class MessagePath(BreakablePath):
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
         self._state.check()
         call = self._prepare(request, x, out) if self.is_at_once(request) else None
-        if call is not None:
-            self.prepared[request.key(x, out)] = call
         try:
             if call is not None:
+                self.prepared[request.key(x, out)] = call
                 self.finish(call, call.run())
                 return
             if not self.channel.agree(request, request.signature):
