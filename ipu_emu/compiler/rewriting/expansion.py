@@ -58,8 +58,8 @@ def _expand(graph: Graph, op: Op, differentiated: bool) -> None:
     if differentiated:
         op = with_bound(graph, op)
     complete = _with_all_outputs(graph, _with_attributes(graph, op))
-    expand, rewrite = TABLE[op].expand, Rewrite(graph, complete)
-    if expand is not None:
+    rewrite = Rewrite(graph, complete)
+    if expand := TABLE[op].expand:
         expand(rewrite, input_node(graph, complete))
     if not rewrite.ops:
         graph.ops.append(replace(complete, attributes=_with_bodies(complete)))

@@ -99,7 +99,7 @@ Workspace = Callable[[Node], list[int]]
 ConstantOutputs = Callable[[Node], Sequence[NDArray[Any]]]
 
 #: Writes the ops that replace one; an op for which it writes none stays.
-Expand = Callable[[Rewrite, Node], object]
+Expand = Callable[[Rewrite, Node], None]
 
 
 def nothing(node: Node) -> list[int]:

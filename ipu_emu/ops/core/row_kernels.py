@@ -111,8 +111,12 @@ def log_softmax_grad(g: _Array, y: _Array, dx: _Array, rows: int, columns: int) 
 def _norm_kernel(per: str, rows: int, columns: int, arrays: dict[str, _Array]) -> RowKernel:
     """A kernel of a normalisation: the kind of each operand follows from its name, ``per`` for scale and bias."""
     kinds = dict.fromkeys(("x", "y", "g", "dx"), "full") | dict.fromkeys(("scale", "bias", "dscale", "dbias"), per)
-    kernel = RowKernel(rows, columns, **{name: (kinds.get(name, "row"), array) for name, array in arrays.items()})
-    return kernel.scalars(share=_number(1 / max(columns, 1)))
+    return RowKernel(rows, columns, **{name: (kinds.get(name, "row"), array) for name, array in arrays.items()})
+
+
+def _share(columns: int) -> _Array:
+    """The factor that makes the mean of a row of its sum."""
+    return _number(1 / max(columns, 1))
 
 
 def norm(per: str, rows: int, columns: int, epsilon: float, **arrays: _Array) -> Call:
@@ -121,7 +125,7 @@ def norm(per: str, rows: int, columns: int, epsilon: float, **arrays: _Array) ->
     Operands: x, scale, bias, y, mean, variance, inverse. Scale and bias have one number ``per`` row or column; mean,
     variance and inverse have one per row.
     """
-    kernel = _norm_kernel(per, rows, columns, arrays).scalars(epsilon=_number(epsilon))
+    kernel = _norm_kernel(per, rows, columns, arrays).scalars(share=_share(columns), epsilon=_number(epsilon))
     kernel.add("sum s x", "m = mul s share; define m m; put mean m")
     kernel.add(
         "d = sub x m; q = mul d d; sum s q",
@@ -138,7 +142,7 @@ def norm_grad(per: str, rows: int, columns: int, **arrays: _Array) -> Call:
 
     Operands: g, x, scale, mean, inverse, dx, dscale, dbias.
     """
-    kernel = _norm_kernel(per, rows, columns, arrays)
+    kernel = _norm_kernel(per, rows, columns, arrays).scalars(share=_share(columns))
     if per == "row":
         kernel.add(
             "d = sub x mean; h = mul d inverse; p = mul g h; sum a g; sum b p",
@@ -161,7 +165,7 @@ def norm_grad(per: str, rows: int, columns: int, **arrays: _Array) -> Call:
 
 def row_moments(rows: int, columns: int, **arrays: _Array) -> Call:
     """The ``mean`` of each row of x, and that of the ``square``s: the variance and the square of the mean."""
-    kernel = _norm_kernel("row", rows, columns, arrays)
+    kernel = _norm_kernel("row", rows, columns, arrays).scalars(share=_share(columns))
     kernel.add("sum s x", "m = mul s share; define m m; put mean m")
     kernel.add("d = sub x m; q = mul d d; sum s q", "v = mul s share; p = mul m m; w = add v p; put square w")
     return kernel.bound()
@@ -182,7 +186,7 @@ def norm_slopes(rows: int, columns: int, **arrays: _Array) -> Call:
 
     Operands: g, x, mean, inverse, the ``first`` and ``second`` means, dscale, dbias.
     """
-    kernel = _norm_kernel("row", rows, columns, arrays)
+    kernel = _norm_kernel("row", rows, columns, arrays).scalars(share=_share(columns))
     return kernel.add(
         "d = sub x mean; h = mul d inverse; p = mul g h; sum a g; sum b p",
         "put dbias a; put dscale b; j = mul a share; put first j; k = mul b share; put second k",

@@ -12,7 +12,9 @@ from ipu_emu.ops.core.gather_kernels import SCATTER_REDUCTIONS, added_rows, alon
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
 from ipu_emu.ops.core.shape_rules import axis_of, same, shape_attribute
 from ipu_emu.ops.indexing.index_arrays import (
+    ONNX_REDUCTIONS,
     check_integer_indices,
+    check_reduction,
     combine_at,
     index_arrays,
     indexed_axis,
@@ -146,6 +148,7 @@ def _slices_into(node: Node, g: _Array, indices: _Array) -> _Array:
 
 def _scatter_nd_shape(node: Node) -> OutputTypes:
     inner, outer = _nd_shapes(node)
+    check_reduction(node, "none", ONNX_REDUCTIONS)
     if node.input(2).shape != (*outer, *inner) or node.input(2).dtype is not node.input(0).dtype:
         raise node.fail(f"updates {node.input(2)} must have shape {[*outer, *inner]} and the type of {node.input(0)}")
     return same(node)

@@ -10,6 +10,7 @@ import numpy as np
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Tensor
 from ipu_emu.ops.core.node import Node
+from popdist_py.messages.suggestion import did_you_mean
 
 #: An array; numpy's stubs call most results Any.
 _Array = Any
@@ -44,6 +45,18 @@ _COMBINE: Mapping[str, Any] = {
     "max": np.maximum,
     "min": np.minimum,
 }
+
+
+#: The reductions of scatters of ONNX.
+ONNX_REDUCTIONS = ("none", "add", "mul", "max", "min")
+
+
+def check_reduction(node: Node, default: str, reductions: tuple[str, ...]) -> None:
+    """Raise EmulatorError if the reduction of the op is not one of ``reductions``."""
+    reduction = node.attribute("reduction", default)
+    if reduction not in reductions:
+        hint = did_you_mean(reduction, reductions)
+        raise node.fail(f"reduction '{reduction}' is not one of {', '.join(reductions)}{hint}")
 
 
 def combine_at(out: _Array, places: tuple[_Array, ...], values: _Array, reduction: str) -> None:

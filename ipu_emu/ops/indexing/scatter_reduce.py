@@ -27,8 +27,14 @@ from ipu_emu.ops.core.gather_kernels import (
 )
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
 from ipu_emu.ops.core.shape_rules import same, shape_attribute
-from ipu_emu.ops.indexing.index_arrays import check_integer_indices, combine_at, index_arrays, indexed_axis
-from popdist_py.messages.suggestion import did_you_mean
+from ipu_emu.ops.indexing.index_arrays import (
+    ONNX_REDUCTIONS,
+    check_integer_indices,
+    check_reduction,
+    combine_at,
+    index_arrays,
+    indexed_axis,
+)
 
 #: An array; numpy's stubs call most results Any.
 _Array = Any
@@ -48,7 +54,7 @@ class _Form:
 
 
 _GRAPHCORE = _Form("ScatterReduceOp", 0, 2, -1, "sum", ("sum", "max", "min", "mul", "none"), 1)
-_ONNX = _Form("ScatterOp", 2, 0, 0, "none", ("none", "add", "mul", "max", "min"), 0)
+_ONNX = _Form("ScatterOp", 2, 0, 0, "none", ONNX_REDUCTIONS, 0)
 _FORMS = {"ScatterReduce": _GRAPHCORE, "Scatter": _ONNX, "ScatterElements": _ONNX}
 
 
@@ -70,10 +76,7 @@ def _shape(node: Node) -> OutputTypes:
     source, indices = node.input(form.source), node.input(1)
     check_integer_indices(node, indices)
     axis = _axis(node)
-    reduction = node.attribute("reduction", form.reduction)
-    if reduction not in form.reductions:
-        hint = did_you_mean(reduction, form.reductions)
-        raise node.fail(f"reduction '{reduction}' is not one of {', '.join(form.reductions)}{hint}")
+    check_reduction(node, form.reduction, form.reductions)
     if form is _GRAPHCORE:
         _check_numbers(node)
     corner = _corner(node, source.shape, indices.shape, axis)

@@ -143,7 +143,7 @@ def _shape(node: Node) -> OutputTypes:
 
 
 def _max_expand(rewrite: Rewrite, node: Node) -> None:
-    """If the op has an output for the indices of the maxima, compute them by a separate node.op."""
+    """If the op has an output for the indices of the maxima, compute them by a separate op."""
     if len(node.op.outputs) == 1:
         pooling_as_2d(rewrite, node)
         return

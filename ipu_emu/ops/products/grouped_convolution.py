@@ -137,8 +137,8 @@ class Grouped(Direct):
             "store": store,
         }
         return [
-            product_call(y[first:], depth, count, high, first, w=weights[:, first:], **part.arguments(y), **common)
-            for part in tiles
+            product_call(y[first:], depth, count, high, first, w=weights[:, first:], **own)
+            for own in (common | part.arguments(y) for part in tiles)
             for first, count, high in row_blocks(rows)
         ]
 

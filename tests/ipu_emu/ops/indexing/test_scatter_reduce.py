@@ -180,3 +180,18 @@ def test_mismatched_shapes_are_refused_in_the_session(indices: Any, named: dict[
     output = op([data, at], **({"axis_size": 4, "axis": 0} | named))
     with pytest.raises(popart.popart_exception, match=f"^{text}"):
         infer(builder, popart.DataFlow(1, [output]), {})
+
+
+def scatter_of_onnx(type: str, reduction: str) -> None:
+    builder = popart.Builder(opsets={"ai.onnx": 11})
+    data, updates = (builder.addInputTensor("FLOAT", [3, 1]) for _ in range(2))
+    at = builder.aiOnnx.constant(np.array([[2], [0], [2]], np.int64))
+    (output,) = builder.customOp(type, 18, "ai.onnx", [data, at, updates], {"reduction": reduction})
+    infer(builder, popart.DataFlow(1, [output]), {id: np.ones((3, 1), np.float32) for id in (data, updates)})
+
+
+@pytest.mark.parametrize("type", ["ScatterND", "ScatterElements"])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_reductions_that_onnx_does_not_know_are_refused(type: str, reduction: str) -> None:
+    with pytest.raises(popart.popart_exception, match=f"'{reduction}' is not one of none, add, mul, max, min"):
+        scatter_of_onnx(type, reduction)
