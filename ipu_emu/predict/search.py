@@ -266,16 +266,16 @@ def sweep(job: Job, profile: Profile | None, axis_values: Mapping[str, Sequence[
                 _on_its_hosts(job),
                 system=system,
                 ipus=ipus,
-                replicas=least_of(axes["replicas"]),
-                batch=most_of(axes["batch"]),
+                replicas=of_replicas(axes["replicas"]),
+                batch=of_batch(axes["batch"]),
                 accumulation=max(axes["accumulation"]),
-                recompute=where(axes["recompute"]),
+                recompute=of_flags(axes["recompute"]),
                 layers=job.layers if ipus == job.ipus else (),
                 embedding_ipu=min(job.embedding_ipu, ipus - 1),
-                shared=_with_states(job.shared, where(axes["shared"])),
-                off_chip=_with_states(job.off_chip, where(axes["off_chip"])),
+                shared=_with_states(job.shared, of_flags(axes["shared"])),
+                off_chip=_with_states(job.off_chip, of_flags(axes["off_chip"])),
             )
-            for least_of, most_of, where in ((min, max, all), (max, min, any))
+            for of_replicas, of_batch, of_flags in ((min, max, all), (max, min, any))
         )
         parts.append(_placed_twice(most, least, profile, grid))
     return _joined(parts)

@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gcl.drawing.units import memory as amount
-from ipu_emu.cli.arguments.compile_model import CompileRequest
-from ipu_emu.cli.arguments.memory_changes import memory_changes
 from ipu_emu.cli.arguments.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, say, write
 from ipu_emu.compiler.delayed_reports import DelayedReports
 from ipu_emu.errors import EmulatorError
-from ipu_emu.hardware import System
-from ipu_emu.models import CATALOGUE
-from ipu_emu.session.footprint import MemoryNeed
-from ipu_emu.session.memory_remedies import Remedies, find_remedies
+from popdist_py.messages.named_choice import NamedChoice
 
 if TYPE_CHECKING:
-    from ipu_emu.cli.arguments.compile_model import CompiledModel
+    from ipu_emu.cli.arguments.compile_model import CompiledModel, CompileRequest
+    from ipu_emu.hardware import System
     from ipu_emu.predict.prediction import Prediction
-from popdist_py.messages.named_choice import NamedChoice
+    from ipu_emu.session.footprint import MemoryNeed
+    from ipu_emu.session.memory_remedies import Remedies
 
 _HELP = """Compile a model without running it, and show the memory of each IPU of a replica: persistent data
 (weights, optimiser states, gradients that are reduced), stashes and FIFOs of a pipeline, and transient data.
@@ -116,6 +113,7 @@ def _print_growth(
 ) -> None:
     """Compile the model in all sizes, and print the memory of the fullest IPU of each."""
     from ipu_emu.cli.output.memory_text import growth_text
+    from ipu_emu.models import CATALOGUE
 
     if output is not None or request.model not in CATALOGUE:
         raise EmulatorError("--sweep is for models by name, and prints a table; leave out --output, and name a model")
@@ -183,6 +181,9 @@ def _advice(request: CompileRequest, where: System, compiled: CompiledModel) -> 
 
 def remedies(request: CompileRequest, system: System, now: MemoryNeed, progress: Callable[[str], None]) -> Remedies:
     """Return the flags that make ``request``, which needs ``now``, fit ``system``; each one is tried by compiling."""
+    from ipu_emu.cli.arguments.memory_changes import memory_changes
+    from ipu_emu.models import CATALOGUE
+    from ipu_emu.session.memory_remedies import find_remedies
 
     def need(other: CompileRequest) -> MemoryNeed:
         return other.compiled(system).need

@@ -16,7 +16,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from gcl.drawing.units import memory
-from ipu_emu.cli.commands import memory_command
 from ipu_emu.cli.output import printing
 from ipu_emu.hardware import GC200
 from ipu_emu.models import named
@@ -166,7 +165,7 @@ def test_flags_that_change_nothing_are_not_tried(
         seen.update(change.advice.split()[0] for change in changes)
         return Remedies()
 
-    monkeypatch.setattr(memory_command, "find_remedies", find)
+    monkeypatch.setattr("ipu_emu.session.memory_remedies.find_remedies", find)
     printed(f"memory mlp --inference {words}")
     assert seen == tried
 
