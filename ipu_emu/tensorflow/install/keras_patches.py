@@ -31,7 +31,7 @@ from ipu_emu.tensorflow.trace.strategies import dense
 _MODEL = "tf_keras.src.engine.training:Model"
 
 
-def _init(before: Any, self: Any, *arguments: Any, **named: Any) -> None:
+def _init(before: Any, self: Any, /, *arguments: Any, **named: Any) -> None:
     before(self, *arguments, **named)
     extend(self)
 
@@ -77,12 +77,12 @@ def _nadam_step(before: Any, self: Any, gradient: Any, variable: Any) -> Any:
     return before(self, gradient, variable)
 
 
-def _layer_init(before: Any, self: Any, *arguments: Any, **named: Any) -> None:
+def _layer_init(before: Any, self: Any, /, *arguments: Any, **named: Any) -> None:
     before(self, *arguments, **named)
     set_stage(self, current_stage())
 
 
-def _layer_call(before: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+def _layer_call(before: Any, self: Any, /, *arguments: Any, **named: Any) -> Any:
     """Record the ops of a call of a layer, and its stage in a ``PipelineStage`` scope."""
     stage = current_stage()
     if stage is None:
@@ -106,7 +106,7 @@ def _gradient_function(
         return before(name, attributes, count, inputs, outputs, *rest)
 
 
-def _inlined(before: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+def _inlined(before: Any, self: Any, /, *arguments: Any, **named: Any) -> Any:
     """Trace a tf.function inline, as part of the program."""
     if current_trace() is None or isinstance(self, RestoredFunction):  # a loaded function has only a graph
         return before(self, *arguments, **named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -59,7 +60,7 @@ class ModelOptions:
 
     def to_config(self) -> dict[str, Any]:
         """The options as saved in the configuration of a model."""
-        saved = {key: getattr(self, name) for key, name in _SAVED.items()}
+        saved = {key: copy(getattr(self, name)) for key, name in _SAVED.items()}
         return {**saved, "replicated_metric_reduction_method": self.metrics.name}
 
     @classmethod

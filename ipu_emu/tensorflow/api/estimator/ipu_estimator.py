@@ -10,7 +10,7 @@ import inspect
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count, islice
+from itertools import count, takewhile
 from typing import Any
 
 import numpy as np
@@ -246,7 +246,7 @@ def _apart(element: Any) -> tuple[Any, Any]:
 
 def _rows(session: Any, operation: Any, taken: Any, runs: int | None) -> Iterator[Any]:
     """Yield what each run enqueues, for ``runs`` runs or until the end of the data."""
-    for _ in islice(count(), runs):
+    for _ in takewhile(lambda done: runs is None or done < runs, count()):
         try:
             session.run(operation)
         except tf.errors.OutOfRangeError:

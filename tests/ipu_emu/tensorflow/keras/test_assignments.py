@@ -335,6 +335,8 @@ def test_a_configuration_keeps_options_and_stages(
         model.set_pipelining_options(4, device_mapping=[1, 0], gradient_accumulation_reduction_method="mean")
         model.set_replication_options("SUM")
         model.set_asynchronous_callbacks(True)
+        model.set_infeed_queue_options(prefetch_depth=3)
+        model.get_config()["ipu_options"]["infeed_kwargs"].clear()  # a copy
         model.save(tmp_path / "model.keras")
         for copy in (type(model).from_config(model.get_config()), keras.models.load_model(tmp_path / "model.keras")):
             assert copy.__dict__["_ipu_extension"].options == model.__dict__["_ipu_extension"].options

@@ -324,3 +324,21 @@ def test_predictions_without_elements_keep_their_shape(tf2: Any, both: Any) -> N
 
     expected, actual = both(predictions)
     assert actual.shape == expected.shape == (2, 0, 3)
+
+
+def test_an_argument_may_have_any_name(tf2: Any, host_and_device: Callable[..., tuple[Any, Any]]) -> None:
+    class Sum(tf2.keras.layers.Layer):
+        def call(self, x: Any, before: Any) -> Any:
+            return x + before
+
+    @tf2.function
+    def added(x: Any, before: Any) -> Any:
+        return Sum()(x, before=before)
+
+    @tf2.function
+    def twice(x: Any) -> Any:
+        return added(x, before=x)
+
+    actual, expected = host_and_device(lambda run: run(twice, X).numpy())
+    np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(expected, 2 * X)
