@@ -31,7 +31,7 @@ from ipu_emu.graph.dtype import FLOAT
 
 
 class AdaptiveForm(Enum):
-    """The variants of the kernel."""
+    """The variants of the kernel, numbered as PopART's AdaptiveMode."""
 
     ADA_GRAD = 0
     RMS_PROP = 1

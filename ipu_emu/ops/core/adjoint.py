@@ -91,6 +91,11 @@ class Value:
         return self if self.tensor.shape == shape else self.op("ReshapeTo", shape=list(shape))
 
 
+def concatenated(values: Sequence[Value], axis: int) -> Value:
+    """Return the concatenation of ``values`` along ``axis``, without an op for a single value."""
+    return values[0].op("Concat", *values[1:], axis=axis) if len(values) > 1 else values[0]
+
+
 @dataclass(frozen=True)
 class Adjoint:
     """The op to differentiate: ``g`` is the gradient of output 0, ``x`` is input 0, ``y`` is output 0."""

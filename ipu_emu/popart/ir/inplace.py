@@ -20,7 +20,7 @@ _UNARY = frozenset({
 })  # fmt: skip
 _BINARY = frozenset({"Add", "Mul", "Pow", "Atan2"})
 #: Ops that may overwrite their first input only.
-_LEFT = frozenset({"AddBias", "DynamicAdd", "DynamicUpdate", "DynamicZero", "ScaledAdd"})
+_FIRST = _UNARY | {"AddBias", "DynamicAdd", "DynamicUpdate", "DynamicZero", "ScaledAdd"}
 _FIXED = (Role.WEIGHT, Role.STATE, Role.CONSTANT, Role.SCALAR)
 
 
@@ -41,7 +41,7 @@ class _Choice:
                 continue
             if op.type in _VIEWS:
                 self.view(op)
-            elif op.type in _UNARY | _LEFT and self.may_overwrite(op.inputs[0], op, index):
+            elif op.type in _FIRST and self.may_overwrite(op.inputs[0], op, index):
                 self.overwrite(op, 0, "Inplace")
             elif op.type in _BINARY and len(op.inputs) == 2:
                 self.binary(op, index)

@@ -47,11 +47,6 @@ def raised(size: Value, power: float) -> Value:
     return zero.op("Where", of_zero, zero.op("Where", size.like(1), size).op("Pow", size.like(power)))
 
 
-def joined(values: Sequence[Value], axis: int) -> Value:
-    """Return the concatenation of values along an axis."""
-    return values[0].op("Concat", *values[1:], axis=axis) if len(values) > 1 else values[0]
-
-
 def transposed(x: Value, perm: Sequence[int]) -> Value:
     """Return ``x`` with its axes in the order ``perm``."""
     return x if list(perm) == list(range(len(perm))) else x.op("Transpose", perm=list(perm))

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from ipu_emu.graph.dtype import BOOL, FLOAT, INT32
-from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, joined, transposed
+from ipu_emu.ops import Value, concatenated
+from ipu_emu.poptorch.aten.call import Call, Rule, transposed
 
 _DYNAMIC = (
     "Operations using aten::{} are unsupported because the output shape is determined by the tensor values. The IPU "
@@ -249,7 +249,7 @@ def _inserted(call: Call, x: Value, new: Value, axis: int, start: int, end: int)
     size = x.tensor.shape[axis]
     before = [call.sliced(x, [0], [start], [axis])] if start else []
     after = [call.sliced(x, [end], [size], [axis])] if end < size else []
-    return joined([*before, new, *after], axis)
+    return concatenated([*before, new, *after], axis)
 
 
 def _one_hot(call: Call) -> Value:
@@ -295,7 +295,7 @@ def _embedding_bag(call: Call) -> list[Any]:
             continue
         part = call.sliced(rows, [start], [end], [0])
         bags.append(part.op(type, axes=[0], keepdims=1))
-    return [joined(bags, 0), None, None, None]
+    return [concatenated(bags, 0), None, None, None]
 
 
 RULES: dict[str, Rule] = {

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, joined
+from ipu_emu.ops import Value, concatenated
+from ipu_emu.poptorch.aten.call import Call, Rule
 from ipu_emu.poptorch.aten.random import dropped
 
 #: The order of gates in PyTorch's weights, by their places in ONNX's: i o f c, z r h.
@@ -42,12 +42,12 @@ class _Layers:
                 outs.append(out)
                 for final, end in zip(finals, ends, strict=True):
                     final.append(end)
-            x = joined(outs, 2)
+            x = concatenated(outs, 2)
             if self.dropout and layer + 1 < self.layers:
                 x = dropped(call, x, self.dropout)
         if call["batch_first"]:
             x = x.op("Transpose", perm=[1, 0, 2])
-        return [x, *(joined(ends, 0) for ends in finals)]
+        return [x, *(concatenated(ends, 0) for ends in finals)]
 
     def _layer(self, x: Value, params: list[Value], starts: list[Value], reverse: bool) -> list[Value]:
         hidden = params[1].tensor.shape[1]
@@ -72,7 +72,7 @@ class _Layers:
         order = _GATES[self.type]
         if len(order) > 1:
             pieces = [self.call.sliced(value, [gate * hidden], [(gate + 1) * hidden], [0]) for gate in order]
-            value = joined(pieces, 0)
+            value = concatenated(pieces, 0)
         return value.shaped((1, *value.tensor.shape))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.graph.dtype import BOOL, FLOAT, INT32
-from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, finite, in_float, joined, raised, root
+from ipu_emu.ops import Value, concatenated
+from ipu_emu.poptorch.aten.call import Call, Rule, finite, in_float, raised, root
 
 
 def _reduced(type: str, x: Value, axes: list[int], keep: Any) -> Value:
@@ -129,7 +129,7 @@ def _cumprod(call: Call) -> Value:
     products = [call.sliced(x, [0], [1], [axis])]
     for place in range(1, x.tensor.shape[axis]):
         products.append(products[-1] * call.sliced(x, [place], [place + 1], [axis]))
-    return joined(products, axis)
+    return concatenated(products, axis)
 
 
 def _topk(call: Call) -> list[Value]:

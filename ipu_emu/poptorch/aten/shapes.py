@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, joined, transposed
+from ipu_emu.ops import Value, concatenated
+from ipu_emu.poptorch.aten.call import Call, Rule, transposed
 
 
 def _shaped(call: Call) -> Value:
@@ -99,14 +99,14 @@ def _cat(call: Call) -> Value:
     ]
     values = [call.as_type(tensor, call.dtype) for tensor in tensors]
     axis = call.axis("dim", 0, len(call.shape))
-    return joined(values, axis)
+    return concatenated(values, axis)
 
 
 def _stack(call: Call) -> Value:
     axis = call.axis("dim", 0, len(call.shape))
     shape = tuple(1 if i == axis else size for i, size in enumerate(call.shape))
     values = [call.as_type(tensor, call.dtype).shaped(shape) for tensor in call["tensors"]]
-    return joined(values, axis)
+    return concatenated(values, axis)
 
 
 def _repeat(call: Call) -> Value:
@@ -177,7 +177,7 @@ def _padded(call: Call, pads: list[int], mode: str, value: Any) -> Value:
     if mode == "constant":
         for axis in range(rank):
             edges = [_filled(call, x, axis, width, value) for width in (before[axis], after[axis])]
-            x = joined([*edges[0], x, *edges[1]], axis)
+            x = concatenated([*edges[0], x, *edges[1]], axis)
         return x
     return x.op("Pad", call.constant(both, np.int64), mode=mode)
 

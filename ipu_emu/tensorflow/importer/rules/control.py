@@ -13,11 +13,10 @@ import numpy as np
 
 from ipu_emu.graph import Graph, Tensor
 from ipu_emu.graph.dtype import BOOL, INT64
-from ipu_emu.ops import Value
+from ipu_emu.ops import Value, concatenated
 from ipu_emu.ops.random.counter_rng import STREAM_ID
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
-from ipu_emu.tensorflow.importer.rules.shapes import concatenated
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, TensorList, Variable
 
 #: The most iterations of a loop that are unrolled.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.ops import Value
+from ipu_emu.ops import Value, concatenated
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.values import Held, Known
 
@@ -74,10 +74,6 @@ def _pack(node: SourceNode) -> Value:
         place = axis + len(shape) + 1 if axis < 0 else axis
         values.append(node.value(index).shaped((*shape[:place], 1, *shape[place:])))
     return concatenated(values, place)
-
-
-def concatenated(values: Sequence[Value], axis: int) -> Value:
-    return values[0].op("Concat", *values[1:], axis=axis) if len(values) > 1 else values[0]
 
 
 RULES: dict[str, Rule] = {
