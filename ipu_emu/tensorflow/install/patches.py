@@ -141,7 +141,8 @@ def _run(session: Any, call: Callable[[], Any]) -> Any:
     session_runs.opened(session)
     try:
         with nullcontext() if collectives is None else collectives.served(session, _unpatched_run(session)):
-            return session_runs.run(call) if session_runs.has_programs(session.graph) else call()
+            graph = session.graph
+            return session_runs.run(graph, call) if session_runs.has_programs(graph) else call()
     except errors.OpError as error:
         own = own_error(error)
         if own is None:

@@ -224,7 +224,6 @@ class Program:
         """
         with self._lock:
             self._set_seed()
-            self.stop.clear()  # Ctrl-C during compilation ends the first step
             loaded = self._load(self._counts(inputs))
             if not is_attached(self.share.system):
                 return self._zeros(loaded), {}

@@ -65,8 +65,10 @@ def closed(session: Any) -> None:
             infeed.stop()
 
 
-def run(call: Callable[[], Any]) -> Any:
-    """Return what ``call`` returns, in a thread of its own where Ctrl-C can end it."""
+def run(graph: Any, call: Callable[[], Any]) -> Any:
+    """Return what ``call``, a run of a session of ``graph``, returns; in the main thread, Ctrl-C ends it."""
+    for program in _programs_of(graph):
+        program.stop.clear()  # before the run begins: a later Ctrl-C ends it also while it is compiled
     if threading.current_thread() is not threading.main_thread():
         return call()
     outcome: Future[Any] = Future()
@@ -78,15 +80,14 @@ def run(call: Callable[[], Any]) -> Any:
             outcome.set_exception(error)
 
     thread = threading.Thread(target=work, name="session.run", daemon=True)
-    thread.start()
     try:
-        while not wait([outcome], _TICK).done:
-            pass
+        thread.start()
+        while thread.is_alive():
+            thread.join(_TICK)
     except KeyboardInterrupt:
         stop()
         wait([outcome], 1.0)
         raise
-    thread.join()
     return outcome.result()
 
 

@@ -51,9 +51,10 @@ def checked_groups(channels: int, groups: int) -> int:
 
 def normalised(x: Any, groups: int, axis: int, epsilon: float, *, strided: bool) -> Any:
     """``x`` with mean 0 and variance 1 in each group of channels, which are on ``axis``."""
-    shape, members = array_ops.shape(x), int(x.shape[axis]) // groups
-    wide_shape = [shape[:axis], [members, groups] if strided else [groups, members], shape[axis + 1 :]]
-    wide = array_ops.reshape(x, array_ops.concat(wide_shape, 0))
+    shape = [array_ops.shape(x)[dim] if size is None else size for dim, size in enumerate(x.shape)]
+    members = int(x.shape[axis]) // groups
+    split = [members, groups] if strided else [groups, members]
+    wide = array_ops.reshape(x, [*shape[:axis], *split, *shape[axis + 1 :]])
     group = axis + 1 if strided else axis
     axes = [dim for dim in range(1, len(x.shape) + 1) if dim != group]
     mean, variance = nn_impl.moments_v2(wide, axes, keepdims=True)

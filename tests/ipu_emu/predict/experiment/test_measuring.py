@@ -16,7 +16,7 @@ from ipu_emu.predict.experiment.plan import Configuration, Plan
 from ipu_emu.predict.experiment.step_use import StepUse
 
 VALUES = 25_000
-#: Sleeps 20 ms for each of 4 shares that its replicas have of a step, and 20 ms more; reduces ``VALUES`` numbers;
+#: Sleeps 20 ms for each of 4 shares that its replicas have of a step, and 60 ms more; reduces ``VALUES`` numbers;
 #: writes the median time that it slept, which is longer on a busy machine.
 PROGRAM = f"""
 import pathlib, statistics, sys, time
@@ -30,7 +30,7 @@ share, slept = 4 * popdist.getNumLocalReplicas() / popdist.getNumTotalReplicas()
 for _ in range(9):
     with span("step"):
         start = time.perf_counter()
-        time.sleep(0.02 * share + 0.02)
+        time.sleep(0.02 * share + 0.06)
         slept.append(time.perf_counter() - start)
         communicator.all_reduce(np.ones((1, {VALUES}), np.float32))
 with open(pathlib.Path(sys.argv[1]) / f"slept{{popdist.getNumInstances()}}", "a") as file:
@@ -103,9 +103,9 @@ def test_a_program_of_sleeps_and_collectives_is_taken_apart(tmp_path: Path) -> N
     plan = Plan((str(program), str(tmp_path)), sizes, seconds=1.0, cores=2, scaling="strong")
     runs = measure(plan, launched(plan, tmp_path))
     alone, shared = (median(map(float, (tmp_path / f"slept{n}").read_text().split())) for n in (1, 2))
-    assert alone >= 0.1
+    assert alone >= 0.14
     terms = fit(runs).terms
     assert terms["t"].value == pytest.approx(2 * (alone - shared), rel=0.05)
-    assert terms["c"].value == pytest.approx(2 * shared - alone, rel=0.05, abs=0.002)
+    assert terms["c"].value == pytest.approx(2 * shared - alone, rel=0.05)
     two = runs.uses[Configuration(2, 2)][0]
     assert (two.calls, two.nbytes) == (pytest.approx(1, rel=0.05), pytest.approx(4 * VALUES, rel=0.05))
